@@ -1,0 +1,16 @@
+package sandbox
+
+// Verdict is how an exec ended, in one word. It is a result, never an error.
+type Verdict string
+
+// The verdicts.
+const (
+	OK      Verdict = "ok"      // exit code 0
+	Failed  Verdict = "failed"  // another exit code
+	Signal  Verdict = "signal"  // ended by a signal that was not ours
+	Timeout Verdict = "timeout" // ran out of its time and was killed by us
+	OOM     Verdict = "oom"     // the sandbox ran out of memory
+	Limit   Verdict = "limit"   // over another limit; the exec says which
+	Killed  Verdict = "killed"  // stopped on somebody's request; the exec says whose
+	Lost    Verdict = "lost"    // the end was not seen
+)
