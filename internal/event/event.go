@@ -1,0 +1,89 @@
+// Package event is the noun of the record: a typed, versioned, stored fact
+// with a cursor. Everything that is streamed is read from the stored events,
+// so a slow reader falls behind its cursor and loses nothing.
+//
+// Types are only ever added; a stored event stays readable for ever.
+package event
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// Type names what happened, as "noun.verb".
+type Type string
+
+// The types of this version. Never edit one, only add.
+const (
+	JobCreated    Type = "job.created"
+	JobAssigned   Type = "job.assigned"
+	JobClaimed    Type = "job.claimed"
+	JobStarted    Type = "job.started"
+	JobStream     Type = "job.stream"
+	JobHeartbeat  Type = "job.heartbeat"
+	JobSubmitted  Type = "job.submitted"
+	JobValidating Type = "job.validating"
+	JobValidated  Type = "job.validated"
+	JobCompleted  Type = "job.completed"
+	JobFailed     Type = "job.failed"
+	JobEscalated  Type = "job.escalated"
+	JobRequeued   Type = "job.requeued"
+	JobRetried    Type = "job.retried"
+	JobRefused    Type = "job.refused" // a move or report that was not accepted
+
+	SandboxCreated   Type = "sandbox.created"
+	SandboxDestroyed Type = "sandbox.destroyed"
+	ExecStarted      Type = "exec.started"
+	ExecEnded        Type = "exec.ended"
+	SnapshotStored   Type = "snapshot.stored"
+
+	WorkerRegistered Type = "worker.registered"
+	WorkerLost       Type = "worker.lost"
+	WorkerLeft       Type = "worker.left"
+	WorkerRefused    Type = "worker.refused"
+
+	ManagerStarted Type = "manager.started"
+	KeyCreated     Type = "key.created"
+)
+
+// Event is one stored fact. Seq is its cursor: it follows commit order, so a
+// reader at 6 has seen 5.
+type Event struct {
+	Seq       int64           `json:"seq"`
+	Type      Type            `json:"type"`
+	Version   int             `json:"version"`
+	Entity    string          `json:"entity_type"` // "job", "worker", "manager"
+	EntityID  string          `json:"entity_id"`
+	JobID     string          `json:"job_id,omitempty"`
+	RootID    string          `json:"root_job_id,omitempty"`
+	ProjectID int64           `json:"project_id,omitempty"`
+	Actor     string          `json:"actor"`
+	Owner     string          `json:"-"`
+	At        time.Time       `json:"ts"`
+	Data      json.RawMessage `json:"details,omitempty"`
+}
+
+// Filter chooses events. The zero Filter matches all.
+type Filter struct {
+	After     int64 // only events with a larger Seq
+	Types     []Type
+	JobID     string
+	RootID    string
+	ProjectID int64
+	EntityIDs []string
+	Entities  []string
+	Owner     string // only this owner's rows; "" is every owner
+}
+
+// Matches reports whether the filter lets e through. Stores must agree with it.
+func (f Filter) Matches(e Event) bool {
+	return e.Seq > f.After &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) &&
+		(f.JobID == "" || e.JobID == f.JobID) &&
+		(f.RootID == "" || e.RootID == f.RootID) &&
+		(f.ProjectID == 0 || e.ProjectID == f.ProjectID) &&
+		(len(f.EntityIDs) == 0 || slices.Contains(f.EntityIDs, e.EntityID)) &&
+		(len(f.Entities) == 0 || slices.Contains(f.Entities, e.Entity)) &&
+		(f.Owner == "" || e.Owner == f.Owner)
+}

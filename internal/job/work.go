@@ -1,0 +1,239 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+// Action is what a payload asks for.
+type Action string
+
+// The actions.
+const (
+	CreateFile Action = "create file"
+	WriteFiles Action = "write files"
+	Exec       Action = "exec"
+	Run        Action = "run"
+)
+
+// Actions lists the actions that a payload can name.
+func Actions() []Action { return []Action{CreateFile, WriteFiles, Exec, Run} }
+
+// The file that a bare "create file" makes.
+const (
+	ResultFile = "result.txt"
+	ResultText = "Task executed successfully in an isolated sandbox.\n"
+)
+
+// Work is a checked payload: what a worker has to do. A payload without an
+// action is a "create file", and may carry whatever its own workers want to
+// read; a payload with an action is held to that action's fields.
+type Work struct {
+	Action   Action            `json:"action"`
+	Path     string            `json:"path,omitempty"`
+	Content  *string           `json:"content,omitempty"`
+	Files    map[string]string `json:"files,omitempty"`
+	Command  []string          `json:"command,omitempty"`
+	Language string            `json:"language,omitempty"`
+	Code     string            `json:"code,omitempty"`
+	Args     []string          `json:"args,omitempty"`
+	Stdin    string            `json:"stdin,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`
+	Image    string            `json:"image,omitempty"`
+}
+
+// ParseWork checks a payload. The fault names the field.
+func ParseWork(payload json.RawMessage) (Work, error) {
+	if len(payload) > MaxPayloadBytes {
+		return Work{}, fault.New(fault.Invalid, "is %d bytes long; at most %d are allowed", len(payload), MaxPayloadBytes)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(payload, &fields); err != nil || fields == nil {
+		return Work{}, fault.New(fault.Invalid, "must be a JSON object")
+	}
+	if err := checkJSON(payload); err != nil {
+		return Work{}, err
+	}
+	action, named, err := actionOf(fields)
+	if err != nil {
+		return Work{}, err
+	}
+	if !named {
+		return Work{Action: CreateFile}.complete()
+	}
+	var w Work
+	dec := json.NewDecoder(bytes.NewReader(payload))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&w); err != nil {
+		return Work{}, decodeFault(err)
+	}
+	w.Action = action
+	if err := w.onlyOwnFields(fields); err != nil {
+		return Work{}, err
+	}
+	return w.complete()
+}
+
+// actionOf reads the action, forgiving case and the usual word separators.
+func actionOf(fields map[string]json.RawMessage) (a Action, named bool, err error) {
+	raw, ok := fields["action"]
+	if !ok {
+		return CreateFile, false, nil
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", true, fault.Field("action", "must be a string, one of %s", actionList())
+	}
+	word := Action(strings.ToLower(strings.NewReplacer("_", " ", "-", " ").Replace(strings.TrimSpace(s))))
+	if !slices.Contains(Actions(), word) {
+		return "", true, fault.Field("action", "%q is not an action; use one of %s", clip(s), actionList()).WithCode("unknown_action")
+	}
+	return word, true, nil
+}
+
+// onlyOwnFields refuses a field that the action would silently ignore.
+func (w Work) onlyOwnFields(fields map[string]json.RawMessage) error {
+	own := map[Action][]string{
+		CreateFile: {"path", "content"},
+		WriteFiles: {"files"},
+		Exec:       {"command", "env", "stdin", "files", "image"},
+		Run:        {"language", "code", "args", "env", "stdin", "files", "image"},
+	}[w.Action]
+	for name := range fields {
+		if name != "action" && !slices.Contains(own, name) {
+			return fault.Field(name, "does not belong to the action %q, which takes %s", w.Action, strings.Join(own, ", "))
+		}
+	}
+	return nil
+}
+
+// complete fills defaults and checks what is left.
+func (w Work) complete() (Work, error) {
+	switch w.Action {
+	case CreateFile:
+		if w.Path == "" {
+			w.Path = ResultFile
+		}
+		if w.Content == nil {
+			text := ResultText
+			w.Content = &text
+		}
+		if err := CheckPath("path", w.Path); err != nil {
+			return Work{}, err
+		}
+		w.Files = map[string]string{w.Path: *w.Content}
+	case WriteFiles:
+		if len(w.Files) == 0 {
+			return Work{}, fault.Field("files", "names no file; give a map from path to content")
+		}
+	case Exec:
+		if len(w.Command) == 0 || w.Command[0] == "" {
+			return Work{}, fault.Field("command", "must be a list that begins with a program, such as [\"ls\", \"-l\"]")
+		}
+	case Run:
+		if w.Language == "" {
+			return Work{}, fault.Field("language", "is missing")
+		}
+		if w.Code == "" {
+			return Work{}, fault.Field("code", "is missing")
+		}
+	}
+	return w, w.checkParts()
+}
+
+func (w Work) checkParts() error {
+	for name := range w.Files {
+		if err := CheckPath("files", name); err != nil {
+			return err
+		}
+	}
+	for name, value := range w.Env {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
+			return fault.Field("env", "%q is not a usable variable", clip(name))
+		}
+	}
+	return nil
+}
+
+// CheckPath refuses a path that does not stay below the workspace, or that
+// some file system could read as another path.
+func CheckPath(field, p string) error {
+	switch {
+	case p == "" || len(p) > 1024:
+		return fault.Field(field, "a path must have 1 to 1024 bytes")
+	case !utf8.ValidString(p) || strings.ContainsAny(p, "\x00\\"):
+		return fault.Field(field, "%q has a backslash, a NUL or invalid UTF-8", clip(p))
+	case strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "." || p == ".." || strings.HasPrefix(p, "../"):
+		return fault.Field(field, "%q must be a plain relative path below the workspace", clip(p))
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if len(part) > 255 {
+			return fault.Field(field, "%q has a name longer than 255 bytes", clip(p))
+		}
+	}
+	return nil
+}
+
+// checkJSON refuses NUL characters and deep nesting anywhere in a document.
+func checkJSON(doc json.RawMessage) error {
+	dec := json.NewDecoder(bytes.NewReader(doc))
+	dec.UseNumber()
+	depth := 0
+	for {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil //nolint:nilerr // the end; the document was parsed before
+		}
+		switch t := tok.(type) {
+		case json.Delim:
+			if t == '{' || t == '[' {
+				depth++
+			} else {
+				depth--
+			}
+			if depth > MaxNesting {
+				return fault.New(fault.Invalid, "is nested deeper than %d levels", MaxNesting)
+			}
+		case string:
+			if strings.ContainsRune(t, 0) {
+				return fault.New(fault.Invalid, "contains a NUL character")
+			}
+		}
+	}
+}
+
+// decodeFault turns a JSON error into a fault that names the field.
+func decodeFault(err error) error {
+	msg := err.Error()
+	if name, ok := strings.CutPrefix(msg, "json: unknown field "); ok {
+		return fault.Field(strings.Trim(name, `"`), "is not a field of a payload")
+	}
+	var te *json.UnmarshalTypeError
+	if errors.As(err, &te) {
+		return fault.Field(te.Field, "must be %s, not %s", te.Type, te.Value)
+	}
+	return fault.New(fault.Invalid, "cannot be read: %s", msg)
+}
+
+func actionList() string {
+	words := make([]string, 0, len(Actions()))
+	for _, a := range Actions() {
+		words = append(words, `"`+string(a)+`"`)
+	}
+	return strings.Join(words, ", ")
+}
+
+// clip keeps hostile input short in messages.
+func clip(s string) string {
+	if len(s) <= 80 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:80], "") + "…"
+}

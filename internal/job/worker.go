@@ -1,0 +1,23 @@
+package job
+
+import "time"
+
+// Worker is what the manager knows of one worker.
+type Worker struct {
+	ID string `json:"id"`
+	// Identity is made once per worker folder and guarded by a lock there, so
+	// two workers that come with one ID are told apart, and a worker that was
+	// restarted is known again.
+	Identity string `json:"-"`
+	// Incarnation is new with each start of the process.
+	Incarnation string   `json:"incarnation"`
+	Role        string   `json:"role"`
+	Models      []string `json:"models,omitempty"` // further names it answers to
+	Drivers     []string `json:"drivers"`
+	Slots       int      `json:"slots"`
+	Version     string   `json:"version"`
+	// Connected says that its command stream is open, as far as is known.
+	Connected    bool      `json:"connected"`
+	RegisteredAt time.Time `json:"registered_at"`
+	SeenAt       time.Time `json:"seen_at"`
+}

@@ -1,0 +1,174 @@
+// Package store is the contract of what is kept: one transaction writes a
+// state change and its event. Two adapters fulfil it (SQLite, and later
+// PostgreSQL), and both pass the suite in storetest.
+//
+// Only the manager's side imports it. Decisions are made above, in queue; the
+// adapters hold SQL and nothing else.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/policy"
+)
+
+// Store is a database.
+//
+// Update runs fn in one transaction that no other Update interleaves with in
+// effect. When it returns nil, what fn wrote is on disk; when it returns an
+// error, nothing of it is. fn must have no effect but through its Tx: an
+// adapter may run it again, and may share one commit among several Updates
+// (then the failure of one never touches the others). fn's own error is
+// returned as it is. A panic in fn rolls back and goes on.
+//
+// View runs fn over one consistent, read-only state that includes every Update
+// that returned before View was called. Writing through its Tx is an error.
+//
+// A Tx must not be used after fn returned, nor from several goroutines.
+//
+// Watch returns a channel that gets a value after commits that appended
+// events: at least one after each, coalesced when the reader is slow, never
+// lost for good. It is closed when ctx ends or the store closes.
+type Store interface {
+	Update(ctx context.Context, fn func(Tx) error) error
+	View(ctx context.Context, fn func(Tx) error) error
+	Watch(ctx context.Context) <-chan struct{}
+	Close() error
+}
+
+// Tx is the inside of a transaction.
+type Tx interface {
+	Jobs() Jobs
+	Events() Events
+	Workers() Workers
+	Records() Records
+	Keys() Keys
+	Leaders() Leaders
+	Replies() Replies
+}
+
+// Jobs keeps the jobs. Times are kept to the microsecond, in UTC.
+type Jobs interface {
+	// Add stores new jobs and sets their Seq. An id that exists is a Conflict.
+	Add(ctx context.Context, jobs ...*job.Job) error
+	// Get returns a job, or a fault of kind NotFound.
+	Get(ctx context.Context, id string) (job.Job, error)
+	// Put stores the changed fields of a job that exists: everything but ID,
+	// RootID, Owner, Seq, DependsOn and CreatedAt.
+	Put(ctx context.Context, j *job.Job) error
+	// List returns jobs, newest first (largest Seq first).
+	List(ctx context.Context, f JobFilter) ([]job.Job, error)
+	// Due returns QUEUED jobs that wait for nothing and are ready at now:
+	// highest priority first, then oldest.
+	Due(ctx context.Context, now time.Time, limit int) ([]job.Job, error)
+	// NextReady returns the earliest ReadyAt of a QUEUED job that waits for
+	// nothing, or the zero time.
+	NextReady(ctx context.Context) (time.Time, error)
+	// Leasable returns ASSIGNED jobs that are bound to nobody or to one of
+	// names: highest priority first, then oldest. Jobs with role Validator are
+	// ordinary jobs here.
+	Leasable(ctx context.Context, names []string, limit int) ([]job.Job, error)
+	// Expired returns IN_PROGRESS and VALIDATING jobs, roots aside, whose lease
+	// ended before now: oldest lease first.
+	Expired(ctx context.Context, now time.Time, limit int) ([]job.Job, error)
+	// HeldBy returns the IN_PROGRESS and VALIDATING jobs, roots aside, whose
+	// lease the worker holds.
+	HeldBy(ctx context.Context, worker string) ([]job.Job, error)
+	// Dependents returns the jobs that depend on id.
+	Dependents(ctx context.Context, id string) ([]job.Job, error)
+	// Children returns the tasks of a root, in order of Seq.
+	Children(ctx context.Context, rootID string) ([]job.Job, error)
+	// Busy counts, per project, the jobs that are ASSIGNED or IN_PROGRESS, roots aside.
+	Busy(ctx context.Context) (map[int64]int, error)
+	// Stats counts jobs by state, roots aside. owner "" counts every owner's.
+	Stats(ctx context.Context, owner string) (JobStats, error)
+}
+
+// JobFilter chooses jobs. Zero fields choose all.
+type JobFilter struct {
+	State     job.State
+	ProjectID *int64
+	Role      string
+	RootID    string
+	Owner     string
+	Outcome   job.Outcome
+	Before    int64 // only jobs with a smaller Seq
+	Limit     int   // 0 is 100
+}
+
+// JobStats counts jobs. OldestQueued is when the oldest QUEUED or ASSIGNED job
+// was created; zero when there is none.
+type JobStats struct {
+	Counts       map[job.State]int64
+	DeadLetters  int64 // FAILED with outcome failed or lost
+	OldestQueued time.Time
+}
+
+// Events keeps the record.
+type Events interface {
+	// Append stores events in order and sets their Seq.
+	Append(ctx context.Context, events ...*event.Event) error
+	// List returns matching events in order of Seq, at most limit.
+	List(ctx context.Context, f event.Filter, limit int) ([]event.Event, error)
+	// Last returns the largest Seq, or 0.
+	Last(ctx context.Context) (int64, error)
+}
+
+// Workers keeps who has registered.
+type Workers interface {
+	Get(ctx context.Context, id string) (job.Worker, error) // NotFound
+	Put(ctx context.Context, w job.Worker) error            // insert or replace
+	List(ctx context.Context) ([]job.Worker, error)         // by ID
+}
+
+// Records keeps evidence, one record and one set of artifacts per try.
+type Records interface {
+	Add(ctx context.Context, r evidence.Record, artifacts []evidence.Artifact) error
+	// Get returns the record of one try, or of the newest when attempt is 0;
+	// NotFound when there is none.
+	Get(ctx context.Context, jobID string, attempt int) (evidence.Record, error)
+	// Artifacts returns the artifacts of one try, or of the newest when
+	// attempt is 0, by name.
+	Artifacts(ctx context.Context, jobID string, attempt int) ([]evidence.Artifact, error)
+}
+
+// Keys keeps API keys by hash.
+type Keys interface {
+	Add(ctx context.Context, k policy.Key) error
+	ByHash(ctx context.Context, hash [32]byte) (policy.Key, error) // NotFound
+	List(ctx context.Context) ([]policy.Key, error)
+	Revoke(ctx context.Context, id string, at time.Time) error // NotFound
+}
+
+// Leaders keeps who leads. The fence grows with each change of holder; a
+// leader's write passes its fence to Check in the same transaction.
+type Leaders interface {
+	// Acquire makes holder the leader if nobody else's term runs at now, or if
+	// force is set, until now+term. It returns the fence, and whether holder
+	// leads. Acquiring again extends the term and keeps the fence.
+	Acquire(ctx context.Context, holder string, now time.Time, term time.Duration, force bool) (fence int64, leads bool, err error)
+	// Check returns a Conflict unless fence is the current one.
+	Check(ctx context.Context, fence int64) error
+}
+
+// Replies keeps the answers to requests that carried an idempotency key.
+type Replies interface {
+	// Get returns the reply to a key of an owner, or NotFound.
+	Get(ctx context.Context, owner, key string) (Reply, error)
+	Put(ctx context.Context, owner, key string, r Reply) error
+	// Forget removes replies older than before and returns how many.
+	Forget(ctx context.Context, before time.Time) (int64, error)
+}
+
+// Reply is a kept answer. Request is a digest of route and body, so that one
+// key with another request can be refused.
+type Reply struct {
+	Request string
+	Body    json.RawMessage
+	At      time.Time
+}
