@@ -79,6 +79,7 @@ type Job struct {
 	Submitter  string // who submitted it for validation
 	Fence      int64  // grows with each lease; an older number is refused
 	LeaseUntil time.Time
+	Reported   int64 // ordinal of the last report that was taken under this fence
 
 	ReadyAt     time.Time // not given out before
 	CreatedAt   time.Time

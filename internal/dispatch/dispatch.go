@@ -1,0 +1,218 @@
+// Package dispatch is the agreement between a worker and the manager: the only
+// calls that cross between them. The worker dials out and nothing dials in.
+// The manager fulfils Manager in process; wire carries the same contract over
+// HTTP; one suite, dispatchtest, holds both to it.
+//
+// The worker's side imports it without knowing the store or the manager.
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// Version is the version of the agreement. A manager refuses a worker whose
+// version it does not speak, and says so.
+const Version = 1
+
+// Bounds of what crosses. Both sides hold them.
+const (
+	MaxLeases     = 64       // leases in one answer
+	MaxHeld       = 4096     // leases in one Extend
+	MaxReports    = 256      // items in one Report
+	MaxChunk      = 64 << 10 // bytes of output in one item
+	MaxInline     = 32 << 10 // bytes of one blob inside a Finish
+	MaxFinishes   = 64       // results in one Finish
+	MaxArtifacts  = 1000     // artifacts of one try
+	MaxBlobBytes  = 4 << 30  // bytes of one blob
+	MaxBodyBytes  = 16 << 20 // bytes of one call, blobs aside
+	MaxWait       = time.Minute
+	ReportTimeout = 15 * time.Second
+)
+
+// Manager is what a worker knows of the manager.
+//
+// Order. Register comes first and gives a session; every other call names it.
+// A call with a session that the manager does not know (it was restarted, or
+// another incarnation took over) is a fault of kind Unauthenticated with code
+// "unknown_session": the worker registers again, with the same incarnation,
+// and keeps its leases. Calls may be repeated after a lost answer: each is
+// idempotent as described.
+//
+// Fencing. Each lease has a number. A report or result under an older number,
+// or for a job that is no longer leased, is refused and audited; the refusal
+// is in the answer, for that item alone, and is final: the worker stops the
+// work and drops what it had.
+type Manager interface {
+	// Register announces a worker. Another live worker with the same ID is a
+	// fault of kind Conflict with code "worker_id_taken". Leases of an earlier
+	// incarnation of the same worker are given back to the queue.
+	Register(ctx context.Context, r Registration) (Welcome, error)
+	// Lease waits up to req.Wait for work and answers at most req.Max leases,
+	// none when there is none. It returns early when ctx ends.
+	Lease(ctx context.Context, req LeaseRequest) ([]Lease, error)
+	// Extend renews leases and says which are gone: work on those must stop.
+	Extend(ctx context.Context, req ExtendRequest) (ExtendAnswer, error)
+	// Report hands over events and output of running jobs, in order. Items
+	// that were taken before (by their ordinal, or their offset) are dropped.
+	Report(ctx context.Context, req ReportRequest) (Refusals, error)
+	// Finish hands over results. A result that was taken before under the same
+	// number is taken as said again.
+	Finish(ctx context.Context, req FinishRequest) (Refusals, error)
+	// PutBlob stores bytes under their digest; bytes that do not match it are
+	// a fault of kind Invalid. Storing what is there is a success, and need
+	// not read r.
+	PutBlob(ctx context.Context, session, sha256 string, size int64, r io.Reader) error
+	// Attend holds the command stream: the manager calls rc while it is open.
+	// It returns when ctx ends, or when the stream broke. One stream is open
+	// per session; a new one replaces the old.
+	Attend(ctx context.Context, session string, rc Receiver) error
+	// Leave says goodbye after a drain. Leases that are left go back.
+	Leave(ctx context.Context, session string) error
+}
+
+// Receiver is the worker's end of the command stream. Calls come from several
+// goroutines and must answer soon.
+type Receiver interface {
+	// Cancel stops the work under a lease: kills the sandbox, reports nothing
+	// more. An unknown lease is a success.
+	Cancel(ctx context.Context, c Cancel) error
+}
+
+// Registration is how a worker announces itself.
+type Registration struct {
+	Wire        int             `json:"wire"`
+	WorkerID    string          `json:"worker_id"`
+	Identity    string          `json:"identity"`
+	Incarnation string          `json:"incarnation"`
+	Role        string          `json:"role"`
+	Models      []string        `json:"models,omitempty"`
+	Drivers     []DriverSummary `json:"drivers"`
+	Slots       int             `json:"slots"`
+	Version     string          `json:"version"`
+	// Holding are leases that this incarnation still works on, after it lost
+	// its session.
+	Holding []Held `json:"holding,omitempty"`
+}
+
+// DriverSummary says what a worker can make sandboxes with.
+type DriverSummary struct {
+	Name         string               `json:"name"`
+	Capabilities sandbox.Capabilities `json:"capabilities"`
+}
+
+// Welcome is the manager's answer to a registration.
+type Welcome struct {
+	Session     string        `json:"session"`
+	LeaseTerm   time.Duration `json:"lease_term_ns"`
+	ExtendEvery time.Duration `json:"extend_every_ns"`
+	Gone        []Held        `json:"gone,omitempty"` // of Holding: stop these
+}
+
+// LeaseRequest asks for work.
+type LeaseRequest struct {
+	Session string        `json:"session"`
+	Max     int           `json:"max"`
+	Wait    time.Duration `json:"wait_ns"`
+}
+
+// Held names a lease.
+type Held struct {
+	JobID string `json:"job_id"`
+	Fence int64  `json:"fence"`
+}
+
+// Lease is one job given to one worker until a deadline.
+type Lease struct {
+	Held
+	Attempt   int             `json:"attempt"`
+	RootID    string          `json:"root_job_id"`
+	ProjectID int64           `json:"project_id"`
+	Title     string          `json:"title"`
+	Role      string          `json:"role"`
+	Payload   json.RawMessage `json:"payload"`
+	Timeout   time.Duration   `json:"timeout_ns"`
+	Until     time.Time       `json:"until"`
+}
+
+// ExtendRequest renews leases.
+type ExtendRequest struct {
+	Session string `json:"session"`
+	Held    []Held `json:"held"`
+}
+
+// ExtendAnswer says which leases are gone; the others run until Until.
+type ExtendAnswer struct {
+	Gone  []Held    `json:"gone,omitempty"`
+	Until time.Time `json:"until"`
+}
+
+// ReportRequest hands over what happened so far.
+type ReportRequest struct {
+	Session string       `json:"session"`
+	Items   []ReportItem `json:"items"`
+}
+
+// ReportItem is an event, or a piece of output, of one leased job.
+type ReportItem struct {
+	Held
+	Event  *Happening `json:"event,omitempty"`
+	Output *Chunk     `json:"output,omitempty"`
+}
+
+// Happening is an event that a worker saw. N counts the happenings of one
+// lease from 1, so that one that is said twice is stored once.
+type Happening struct {
+	N    int64           `json:"n"`
+	Type event.Type      `json:"type"`
+	At   time.Time       `json:"at"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Chunk is a piece of output at its offset.
+type Chunk struct {
+	Stream sandbox.Stream `json:"stream"`
+	Offset int64          `json:"offset"`
+	Data   []byte         `json:"data"`
+}
+
+// FinishRequest hands over results.
+type FinishRequest struct {
+	Session string   `json:"session"`
+	Results []Result `json:"results"`
+}
+
+// Result is how one try ended. Blobs larger than MaxInline were put before;
+// the smaller ones may ride along, keyed by their digest.
+type Result struct {
+	Held
+	Success    bool                `json:"success"`
+	Details    json.RawMessage     `json:"details"` // an object
+	Record     evidence.Record     `json:"record"`
+	Artifacts  []evidence.Artifact `json:"artifacts"`
+	Inline     map[string][]byte   `json:"inline,omitempty"`
+	Happenings []Happening         `json:"happenings,omitempty"`
+}
+
+// Refusals names the leases whose items were refused, with the reason.
+type Refusals struct {
+	Refused []Refusal `json:"refused,omitempty"`
+}
+
+// Refusal is final: the lease is not this worker's any more.
+type Refusal struct {
+	Held
+	Reason string `json:"reason"`
+}
+
+// Cancel stops the work under a lease.
+type Cancel struct {
+	Held
+	Reason string `json:"reason"`
+}
