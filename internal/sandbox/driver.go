@@ -41,13 +41,15 @@ import (
 // Processes. Exec returns as soon as the process was started. That the program
 // does not exist, or is not executable, is not an error but an exit with code
 // 127 or 126, as a shell has it. Each process has an id that is unique in its
-// sandbox. Output arrives as frames: each stream's frames join without gap or
+// sandbox; an id that is taken, also by a process that has ended, is a fault of
+// kind Conflict. Output arrives as frames: each stream's frames join without gap or
 // overlap when sorted by offset, whatever the number of readers that came and
 // went. Wait may be called many times, before and after the end, and gives the
 // same Exit each time. The end of a process is not the end of its output pipe:
 // a grandchild that holds the pipe open does not hold up Wait, and what it
-// writes after the end is dropped. Kill ends the process and all of its
-// descendants, and is idempotent.
+// writes after the end is dropped: Next returns io.EOF soon after the end.
+// Signal 9 with tree set ends the process and all of its descendants, and is
+// idempotent: also after the end it succeeds.
 //
 // Verdicts. A non-zero exit, a signal, an out-of-memory kill are Exits, not
 // errors. A driver reports what it knows (code, signal, out of memory); the
@@ -56,13 +58,17 @@ import (
 //
 // Files. Put unpacks a tar stream below a folder of the sandbox, making
 // parents; Get packs a folder as a tar stream whose names are relative to that
-// folder, or one file under its base name. Everything that Get yields is hostile input to the caller: names,
-// sizes, types and link targets. Put and Get never follow a link out of the
-// sandbox onto the host.
+// folder, or one file under its base name. A path that does not exist is a
+// fault of kind NotFound. Put refuses, or keeps below the folder, a name that
+// leads out of it; a stream that is not a tar is a fault of kind Invalid.
+// Everything that Get yields is hostile input to the caller: names, sizes,
+// types and link targets. Put and Get never follow a link out of the sandbox
+// onto the host.
 //
 // Limits. A limit in Spec that Capabilities does not list as enforced makes
 // Create fail with a fault of kind Invalid and code "limit_unenforceable",
-// before any side effect. Box.Enforced says what really holds. There is no
+// before any side effect; a network that Capabilities does not list, with code
+// "network_unenforceable". Box.Enforced says what really holds. There is no
 // best effort.
 //
 // Trust. What runs in a sandbox is hostile, and so is everything that a Box
@@ -114,7 +120,8 @@ type Process interface {
 	ID() string
 	// Next returns the next frame of output, of either stream, in the order in
 	// which each stream was written. After the last frame it returns io.EOF.
-	// One goroutine at a time may call it.
+	// One goroutine at a time may call it. The frame's Data is the caller's
+	// until the next call.
 	Next(ctx context.Context) (Frame, error)
 	// Write sends bytes to the process's standard input; CloseInput ends it.
 	Write(ctx context.Context, p []byte) error
@@ -150,9 +157,16 @@ type Capabilities struct {
 	// Networks are the modes that are enforced.
 	Networks []Network `json:"networks"`
 	// The limits that are enforced when asked for.
-	CPU, Memory, Processes, Disk, OpenFiles bool
+	CPU       bool `json:"cpu"`
+	Memory    bool `json:"memory"`
+	Processes bool `json:"processes"`
+	Disk      bool `json:"disk"`
+	OpenFiles bool `json:"open_files"`
 	// Optional powers.
-	TTY, Pause, Snapshot, Recover bool
+	TTY      bool `json:"tty"`
+	Pause    bool `json:"pause"`
+	Snapshot bool `json:"snapshot"`
+	Recover  bool `json:"recover"`
 }
 
 // Handle names a sandbox across process restarts. State belongs to the driver

@@ -1,5 +1,7 @@
 package sandbox
 
+import "fmt"
+
 // Verdict is how an exec ended, in one word. It is a result, never an error.
 type Verdict string
 
@@ -14,3 +16,19 @@ const (
 	Killed  Verdict = "killed"  // stopped on somebody's request; the exec says whose
 	Lost    Verdict = "lost"    // the end was not seen
 )
+
+// verdict is what an exit says for itself, when nobody decided otherwise.
+func (x Exit) verdict() (v Verdict, cause string) {
+	switch {
+	case x.OOM:
+		return OOM, "the sandbox ran out of memory"
+	case x.Lost:
+		return Lost, "the end was not seen"
+	case x.Signal != 0:
+		return Signal, fmt.Sprintf("signal %d", x.Signal)
+	case x.Code == 0:
+		return OK, ""
+	default:
+		return Failed, ""
+	}
+}

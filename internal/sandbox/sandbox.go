@@ -1,0 +1,240 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// The bounds that Options leaves open.
+const (
+	DefaultOutputCap        = 16 << 20
+	DefaultProvisionTimeout = 5 * time.Minute
+	DefaultStartTimeout     = time.Minute
+	DefaultCleanupTimeout   = 30 * time.Second
+)
+
+// Options says how to open a sandbox. Zero bounds stand for the defaults.
+type Options struct {
+	Driver Driver
+	Spec   Spec
+	// Report writes the handle down before anything is made; without it a
+	// restarted worker can only sweep the sandbox, not adopt it.
+	Report func(Handle) error
+	// OutputCap is how many bytes of each stream of an exec are kept.
+	OutputCap int64
+	// ProvisionTimeout bounds Create, StartTimeout the start of an exec,
+	// CleanupTimeout everything that ends or destroys.
+	ProvisionTimeout, StartTimeout, CleanupTimeout time.Duration
+	Logger                                         *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.OutputCap <= 0 {
+		o.OutputCap = DefaultOutputCap
+	}
+	if o.ProvisionTimeout <= 0 {
+		o.ProvisionTimeout = DefaultProvisionTimeout
+	}
+	if o.StartTimeout <= 0 {
+		o.StartTimeout = DefaultStartTimeout
+	}
+	if o.CleanupTimeout <= 0 {
+		o.CleanupTimeout = DefaultCleanupTimeout
+	}
+	if o.Report == nil {
+		o.Report = func(Handle) error { return nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Outcome is why a sandbox ended, in one word.
+type Outcome string
+
+// The outcomes. The first three end a sandbox COMPLETED, the others FAILED.
+const (
+	OutcomeDone      Outcome = "done"
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeExpired   Outcome = "expired"
+	OutcomeKilled    Outcome = "killed" // the kill switch, or a process that would not die
+	OutcomeReaped    Outcome = "reaped"
+	OutcomeLost      Outcome = "lost"
+	OutcomeUncleaned Outcome = "uncleaned" // Destroy failed for as long as we tried
+)
+
+// State is the state in which this outcome ends a sandbox.
+func (o Outcome) State() State {
+	switch o {
+	case OutcomeDone, OutcomeCancelled, OutcomeExpired:
+		return StateCompleted
+	case OutcomeKilled, OutcomeReaped, OutcomeLost, OutcomeUncleaned:
+		return StateFailed
+	}
+	return StateFailed
+}
+
+// Status is where a sandbox stands, and once it has ended, why.
+type Status struct {
+	State   State   `json:"state"`
+	Outcome Outcome `json:"outcome,omitempty"`
+	Reason  string  `json:"reason,omitempty"`
+}
+
+// Sandbox is one live sandbox above its driver. It is made by Open or Adopt and
+// must be ended by Close or End, also after it has died. Its methods may be
+// called from several goroutines.
+type Sandbox struct {
+	opts Options
+	box  Box
+	log  *slog.Logger
+
+	// life is the sandbox's own context, stored because execs and the watcher
+	// outlive every call: it ends only after the sandbox was destroyed.
+	life  context.Context
+	leave context.CancelCauseFunc
+	tasks sync.WaitGroup // the watcher and one per running exec
+
+	turn      chan struct{} // holds one token while somebody destroys
+	over      chan struct{} // closed once the sandbox is no longer RUNNING
+	condemned chan string   // why the sandbox must be destroyed by its watcher
+
+	mu        sync.Mutex
+	status    Status
+	execs     map[*Exec]struct{}
+	destroyed bool
+}
+
+// Open makes a sandbox and returns it RUNNING. What the driver cannot enforce
+// is refused before Create is called. When Open fails, whatever was begun has
+// been destroyed, or the error says that it could not be.
+func Open(ctx context.Context, opts Options) (*Sandbox, error) {
+	opts = opts.withDefaults()
+	if err := opts.Spec.Validate(); err != nil {
+		return nil, err
+	}
+	if err := opts.Driver.Capabilities().Check(opts.Spec); err != nil {
+		return nil, err
+	}
+	p := provision{opts: opts}
+	box, err := p.create(ctx)
+	if err == nil {
+		err = p.inspect(box)
+	}
+	if err == nil {
+		return start(ctx, opts, box), nil
+	}
+	if undo := p.undo(ctx); undo != nil {
+		return nil, errors.Join(err, undo)
+	}
+	return nil, err
+}
+
+// Adopt takes over a live sandbox that an earlier process opened, by the handle
+// that was reported then. A sandbox that is dead or gone is a fault of kind
+// NotFound; its remains are destroyed by Driver.Destroy.
+func Adopt(ctx context.Context, opts Options, h Handle) (*Sandbox, error) {
+	opts = opts.withDefaults()
+	bounded, cancel := context.WithTimeoutCause(ctx, opts.ProvisionTimeout, errProvision)
+	defer cancel()
+	box, err := opts.Driver.Recover(bounded, h)
+	if err != nil {
+		return nil, fmt.Errorf("adopt sandbox %s: %w", h.ID, err)
+	}
+	return start(ctx, opts, box), nil
+}
+
+func start(ctx context.Context, opts Options, box Box) *Sandbox {
+	life, leave := context.WithCancelCause(context.WithoutCancel(ctx))
+	s := &Sandbox{
+		opts: opts, box: box, log: opts.Logger.With("sandbox", box.Handle().ID),
+		life: life, leave: leave,
+		turn: make(chan struct{}, 1), over: make(chan struct{}), condemned: make(chan string, 1),
+		status: Status{State: StateRunning}, execs: map[*Exec]struct{}{},
+	}
+	s.tasks.Add(1)
+	go s.watch()
+	return s
+}
+
+// ID is the sandbox's id.
+func (s *Sandbox) ID() string { return s.box.Handle().ID }
+
+// Handle is what names the sandbox across restarts.
+func (s *Sandbox) Handle() Handle { return s.box.Handle() }
+
+// Enforced says which limits really hold.
+func (s *Sandbox) Enforced() Limits { return s.box.Enforced() }
+
+// Status is where the sandbox stands now.
+func (s *Sandbox) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Done is closed when the sandbox has died or is being ended.
+func (s *Sandbox) Done() <-chan struct{} { return s.over }
+
+// Put unpacks a tar stream below dir, an absolute path in the sandbox.
+func (s *Sandbox) Put(ctx context.Context, dir string, tar io.Reader) error {
+	if err := s.demand("put files"); err != nil {
+		return err
+	}
+	if err := s.box.Put(ctx, dir, tar); err != nil {
+		return fmt.Errorf("put files below %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Get packs path, an absolute path in the sandbox, as a tar stream into w. What
+// it yields is hostile: names, sizes, types and link targets.
+func (s *Sandbox) Get(ctx context.Context, path string, w io.Writer) error {
+	if err := s.demand("get files"); err != nil {
+		return err
+	}
+	if err := s.box.Get(ctx, path, w); err != nil {
+		return fmt.Errorf("get %s: %w", path, err)
+	}
+	return nil
+}
+
+// Usage reads what the sandbox has used so far.
+func (s *Sandbox) Usage(ctx context.Context) (Usage, error) {
+	if err := s.demand("read usage"); err != nil {
+		return Usage{}, err
+	}
+	usage, err := s.box.Usage(ctx)
+	if err != nil {
+		return Usage{}, fmt.Errorf("read usage: %w", err)
+	}
+	return usage, nil
+}
+
+func (s *Sandbox) demand(what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status.State.Demand(what, StateRunning)
+}
+
+// move is the only place where the status changes. An end is never revised.
+func (s *Sandbox) move(next Status) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state, err := s.status.State.To(next.State)
+	if err != nil {
+		return err
+	}
+	if s.status.State == StateRunning {
+		close(s.over)
+	}
+	next.State = state
+	s.status = next
+	return nil
+}
