@@ -1,0 +1,11 @@
+package job
+
+import "time"
+
+// Health is what the manager says of itself and of the workers that are
+// connected to it.
+type Health struct {
+	Uptime  time.Duration
+	Workers int
+	Drivers []string // what they can make sandboxes with, each once
+}
