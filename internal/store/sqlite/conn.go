@@ -1,0 +1,148 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/aurea-dev/aurea/internal/store/sqlstore"
+)
+
+// maxPrepared bounds the statements that a connection keeps. The texts are
+// few; only lists with many names in a filter add to them.
+const maxPrepared = 256
+
+// conn is one connection with the statements that were prepared on it. It
+// serves one goroutine at a time.
+type conn struct {
+	c        *sql.Conn
+	prepared map[string]*sql.Stmt
+}
+
+func newConn(ctx context.Context, db *sql.DB) (*conn, error) {
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c: c, prepared: map[string]*sql.Stmt{}}, nil
+}
+
+// prepare returns the prepared statement of a text.
+//
+// Preconditions: no rows are open, since it may close other statements.
+func (c *conn) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
+	if stmt, ok := c.prepared[query]; ok {
+		return stmt, nil
+	}
+	if len(c.prepared) >= maxPrepared {
+		if err := c.forget(); err != nil {
+			return nil, err
+		}
+	}
+	stmt, err := c.c.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = stmt
+	return stmt, nil
+}
+
+// do runs a statement without arguments or answer.
+func (c *conn) do(ctx context.Context, query string) error {
+	stmt, err := c.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	_, err = stmt.ExecContext(ctx)
+	return err
+}
+
+// forget closes all prepared statements.
+func (c *conn) forget() (err error) {
+	for _, stmt := range c.prepared {
+		err = errors.Join(err, stmt.Close())
+	}
+	clear(c.prepared)
+	return err
+}
+
+func (c *conn) close() error { return errors.Join(c.forget(), c.c.Close()) }
+
+var errEnded = errors.New("use of a transaction that has ended")
+
+// session is the Querier of one transaction. Its first error is its last
+// word: SQLite may have rolled back already, and a further statement would
+// then stand outside of any transaction.
+type session struct {
+	conn  *conn
+	alive func() error // asked before each statement, if set
+	err   error
+}
+
+var _ sqlstore.Querier = (*session)(nil)
+
+// Exec implements sqlstore.Querier.
+func (s *session) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	stmt, ctx, err := s.prepare(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	res, err := stmt.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, s.fail(err)
+	}
+	n, err := res.RowsAffected()
+	return n, s.fail(err)
+}
+
+// Query implements sqlstore.Querier.
+func (s *session) Query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
+	stmt, ctx, err := s.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return s.fail(err)
+	}
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return s.fail(errors.Join(err, rows.Close()))
+		}
+	}
+	return s.fail(errors.Join(rows.Err(), rows.Close()))
+}
+
+// prepare also returns the context to run under: without its end, for which
+// the driver would start a goroutine per statement.
+func (s *session) prepare(ctx context.Context, query string) (*sql.Stmt, context.Context, error) {
+	if s.err != nil {
+		return nil, nil, s.err
+	}
+	if s.alive != nil {
+		if err := s.alive(); err != nil {
+			return nil, nil, err
+		}
+	}
+	ctx = context.WithoutCancel(ctx)
+	stmt, err := s.conn.prepare(ctx, query)
+	if err != nil {
+		return nil, nil, s.fail(fmt.Errorf("prepare statement: %w", err))
+	}
+	return stmt, ctx, nil
+}
+
+func (s *session) fail(err error) error {
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	return err
+}
+
+// end makes later calls fail.
+func (s *session) end() {
+	if s.err == nil {
+		s.err = errEnded
+	}
+}

@@ -1,0 +1,234 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/store/sqlstore"
+)
+
+// maxGroup is how many Updates share one commit at most, so that under load
+// the first of a group does not wait for ever.
+const maxGroup = 128
+
+// update is one call of Update. The writer gives it turns; its own goroutine
+// runs fn in them, so that a panic or a runtime.Goexit of fn meets the caller
+// and never the writer.
+type update struct {
+	turns chan turn  // writer → caller
+	ran   chan ended // caller → writer, once after each turn with a session
+}
+
+// turn is the session to run fn in, or without one the answer.
+type turn struct {
+	session *session
+	err     error
+}
+
+// ended says how fn ended in a turn.
+type ended struct {
+	appended int
+	err      error
+	gone     bool // fn panicked or left its goroutine: nobody waits for an answer
+}
+
+// wait runs fn when the writer says so, and returns the answer. fn may run
+// again when another Update broke the transaction that the two shared.
+func (u *update) wait(ctx context.Context, fn func(store.Tx) error) error {
+	var err error
+	for {
+		t := <-u.turns
+		switch {
+		case t.session != nil:
+			err = u.try(ctx, t.session, fn)
+		case t.err != nil:
+			return t.err
+		default:
+			return err
+		}
+	}
+}
+
+func (u *update) try(ctx context.Context, s *session, fn func(store.Tx) error) (err error) {
+	tx := sqlstore.New(s)
+	e := ended{gone: true}
+	defer func() {
+		e.appended = tx.Appended()
+		u.ran <- e
+	}()
+	if err = ctx.Err(); err == nil {
+		err = fn(tx)
+	}
+	e.gone, e.err = false, err
+	return err
+}
+
+// writer owns the connection that writes. Only its goroutine, and the caller
+// whose turn it is, touch it.
+type writer struct {
+	store *Store
+	conn  *conn
+	begun bool // a transaction is open
+}
+
+// run takes Updates until the store closes. No caller's end may end ctx.
+func (w *writer) run(ctx context.Context) {
+	defer close(w.store.writing)
+	defer func() {
+		if err := w.conn.close(); err != nil {
+			w.store.log.Error("close writing connection", "error", err)
+		}
+	}()
+	for {
+		select {
+		case u := <-w.store.updates:
+			w.group(ctx, u)
+		case <-w.store.closing:
+			return
+		}
+	}
+}
+
+// group runs first and whoever waits behind it in one transaction, commits
+// once and answers all.
+func (w *writer) group(ctx context.Context, first *update) {
+	members := make([]*update, 0, 1)
+	appended := 0
+	for u := first; u != nil; u = w.next(len(members)) {
+		r := w.member(ctx, u)
+		switch {
+		case r.gone:
+		case r.err != nil:
+			u.turns <- turn{err: r.err}
+		default:
+			members = append(members, u)
+		}
+		if r.broken {
+			w.redo(ctx, members)
+			return
+		}
+		appended += r.appended
+	}
+	err := w.commit(ctx, appended)
+	for _, u := range members {
+		u.turns <- turn{err: err}
+	}
+}
+
+// next returns the next waiting Update, or nil when nobody waits or the group
+// is full.
+func (w *writer) next(members int) *update {
+	if members >= maxGroup {
+		return nil
+	}
+	select {
+	case u := <-w.store.updates:
+		return u
+	default:
+		return nil
+	}
+}
+
+// redo runs each Update of a broken group again, in a transaction of its own,
+// so that the failure of one never touches the others.
+func (w *writer) redo(ctx context.Context, members []*update) {
+	for _, u := range members {
+		r := w.member(ctx, u)
+		if r.err == nil {
+			r.err = w.commit(ctx, r.appended)
+		}
+		if !r.gone {
+			u.turns <- turn{err: r.err}
+		}
+	}
+}
+
+// result is what became of one Update within a transaction.
+type result struct {
+	appended int   // events that remain of it
+	gone     bool  // nobody waits for its answer
+	err      error // its answer already now; what fn itself returned is not here
+	broken   bool  // the whole transaction is lost, not only this Update
+}
+
+// member lets u run within the transaction, and takes back what it wrote if it
+// failed. The first of a transaction needs no savepoint: there is nothing else
+// to keep.
+func (w *writer) member(ctx context.Context, u *update) result {
+	first := !w.begun
+	if err := w.enter(ctx, first); err != nil {
+		return result{err: err, broken: !first}
+	}
+	s := &session{conn: w.conn}
+	u.turns <- turn{session: s}
+	e := <-u.ran
+	failed := s.err
+	s.end()
+	r := result{gone: e.gone}
+	var err error
+	switch {
+	case e.err == nil && failed == nil && !e.gone:
+		r.appended = e.appended
+		if !first {
+			err = w.conn.do(ctx, "RELEASE one")
+		}
+	case first:
+		w.rollback(ctx)
+	default:
+		// It fails when SQLite gave up the transaction by itself: a full disk,
+		// no memory.
+		if err = w.conn.do(ctx, "ROLLBACK TO one"); err == nil {
+			err = w.conn.do(ctx, "RELEASE one")
+		}
+	}
+	if err != nil {
+		w.rollback(ctx)
+		return result{gone: e.gone, err: errors.Join(failed, err), broken: true}
+	}
+	if e.err == nil {
+		r.err = failed // fn took a failed statement for none
+	}
+	return r
+}
+
+// enter begins a transaction, or a savepoint in the open one.
+func (w *writer) enter(ctx context.Context, first bool) error {
+	if !first {
+		if err := w.conn.do(ctx, "SAVEPOINT one"); err != nil {
+			w.rollback(ctx)
+			return fmt.Errorf("set savepoint: %w", err)
+		}
+		return nil
+	}
+	if err := w.conn.do(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return fmt.Errorf("begin update: %w", err)
+	}
+	w.begun = true
+	return nil
+}
+
+// rollback ends the transaction. That none is open any more is no error.
+func (w *writer) rollback(ctx context.Context) {
+	w.begun = false
+	if err := w.conn.do(ctx, "ROLLBACK"); err != nil {
+		w.store.log.Debug("roll back", "error", err)
+	}
+}
+
+// commit ends the transaction, if one is open, and wakes the watchers.
+func (w *writer) commit(ctx context.Context, appended int) error {
+	if !w.begun {
+		return nil
+	}
+	if err := w.conn.do(ctx, "COMMIT"); err != nil {
+		w.rollback(ctx)
+		return fmt.Errorf("commit: %w", err)
+	}
+	w.begun = false
+	if appended > 0 {
+		w.store.wake()
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/aurea-dev/aurea/internal/event"
+)
+
+const (
+	eventColumns = `type, version, entity, entity_id, job_id, root_id, project_id, actor, owner, at, data`
+	eventInsert  = `INSERT INTO event (` + eventColumns + `)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING seq`
+	eventLast = `SELECT seq FROM event ORDER BY seq DESC LIMIT 1`
+)
+
+type events struct{ *Tx }
+
+func (t events) Append(ctx context.Context, list ...*event.Event) error {
+	for _, e := range list {
+		seq, _, err := one(ctx, t.Tx, scanInt, eventInsert, string(e.Type), e.Version, e.Entity, e.EntityID,
+			e.JobID, e.RootID, e.ProjectID, e.Actor, e.Owner, micros(e.At), string(e.Data))
+		if err != nil {
+			return fmt.Errorf("append event: %w", err)
+		}
+		e.Seq = seq
+		t.appended++
+	}
+	return nil
+}
+
+func (t events) List(ctx context.Context, f event.Filter, limit int) ([]event.Event, error) {
+	if limit < 1 {
+		return nil, nil
+	}
+	query, args := eventList(f, limit)
+	list, err := all(ctx, t.Tx, scanEvent, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
+	return list, nil
+}
+
+// eventList builds the query that agrees with event.Filter.Matches.
+func eventList(f event.Filter, limit int) (string, []any) {
+	var c conditions
+	c.add("seq > ?", f.After)
+	if f.JobID != "" {
+		c.add("job_id = ? AND job_id <> ''", f.JobID) // the second term admits the partial index
+	}
+	if f.RootID != "" {
+		c.add("root_id = ? AND root_id <> ''", f.RootID)
+	}
+	if f.ProjectID != 0 {
+		c.add("project_id = ?", f.ProjectID)
+	}
+	if f.Owner != "" {
+		c.add("owner = ?", f.Owner)
+	}
+	addIn(&c, "type", f.Types)
+	addIn(&c, "entity_id", f.EntityIDs)
+	addIn(&c, "entity", f.Entities)
+	return `SELECT seq, ` + eventColumns + ` FROM event` + c.where() + ` ORDER BY seq LIMIT ` + c.arg(limit), c.args
+}
+
+func (t events) Last(ctx context.Context) (int64, error) {
+	seq, _, err := one(ctx, t.Tx, scanInt, eventLast)
+	if err != nil {
+		return 0, fmt.Errorf("find last event: %w", err)
+	}
+	return seq, nil
+}
+
+func scanEvent(rows *sql.Rows) (event.Event, error) {
+	var (
+		e    event.Event
+		at   int64
+		data string
+	)
+	err := rows.Scan(&e.Seq, (*string)(&e.Type), &e.Version, &e.Entity, &e.EntityID, &e.JobID, &e.RootID,
+		&e.ProjectID, &e.Actor, &e.Owner, &at, &data)
+	if err != nil {
+		return event.Event{}, fmt.Errorf("scan event: %w", err)
+	}
+	e.At, e.Data = timeOf(at), rawJSON(data)
+	return e, nil
+}

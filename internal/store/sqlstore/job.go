@@ -1,0 +1,329 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// defaultListLimit is how many jobs List returns when nobody says.
+const defaultListLimit = 100
+
+// The columns of a job: those that never change, those of its plan, which
+// hardly ever do, and those that move with its state. The SQL below and the
+// three argument lists keep this order.
+const (
+	fixedColumns = `id, root_id, owner, depends_on, created_at`
+	planColumns  = `project_id, session_id, key, title, role, type, payload, priority, timeout_ns, max_retries, validate`
+	stateColumns = `state, outcome, details, assigned_model, waiting, open, failures, losses, attempt,
+	worker, submitter, fence, lease_until, ready_at, started_at, completed_at, updated_at`
+	jobColumns = fixedColumns + ", " + planColumns + ", " + stateColumns
+)
+
+const (
+	jobInsert = `INSERT INTO job (` + jobColumns + `)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+			$18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)
+		ON CONFLICT (id) DO NOTHING RETURNING seq`
+
+	dependencyInsert = `INSERT INTO dependency (on_id, job_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+
+	jobSelect = `SELECT seq, ` + jobColumns + ` FROM job`
+
+	stateUpdate = `UPDATE job SET state = $1, outcome = $2, details = $3, assigned_model = $4, waiting = $5,
+		open = $6, failures = $7, losses = $8, attempt = $9, worker = $10, submitter = $11, fence = $12,
+		lease_until = $13, ready_at = $14, started_at = $15, completed_at = $16, updated_at = $17
+		WHERE id = $18`
+
+	// planKept lets the update of the state through when the plan is as it was.
+	planKept = ` AND project_id = $19 AND session_id = $20 AND key = $21 AND title = $22 AND role = $23
+		AND type = $24 AND payload = $25 AND priority = $26 AND timeout_ns = $27 AND max_retries = $28 AND validate = $29`
+
+	planUpdate = `UPDATE job SET project_id = $1, session_id = $2, key = $3, title = $4, role = $5, type = $6,
+		payload = $7, priority = $8, timeout_ns = $9, max_retries = $10, validate = $11
+		WHERE id = $12`
+)
+
+// The hot queries. Their states are written out, word for word as in the
+// partial indexes that serve them.
+const (
+	queuedAndFree = ` WHERE state = 'QUEUED' AND waiting = 0`
+	inWork        = ` WHERE state IN ('IN_PROGRESS', 'VALIDATING') AND id <> root_id`
+
+	jobDue       = jobSelect + queuedAndFree + ` AND ready_at <= $1 ORDER BY priority DESC, seq LIMIT $2`
+	jobNextReady = `SELECT ready_at FROM job` + queuedAndFree + ` ORDER BY ready_at LIMIT 1`
+	jobExpired   = jobSelect + inWork + ` AND lease_until < $1 ORDER BY lease_until, seq LIMIT $2`
+	jobHeldBy    = jobSelect + inWork + ` AND worker = $1 ORDER BY seq`
+	jobBusy      = `SELECT project_id, COUNT(*) FROM job
+		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND id <> root_id GROUP BY project_id`
+	jobDependents = jobSelect + ` WHERE seq IN (SELECT job_seq FROM dependency WHERE on_id = $1) ORDER BY seq`
+	jobChildren   = jobSelect + ` WHERE root_id = $1 AND id <> root_id ORDER BY seq`
+	jobsOpen      = `SELECT state, COUNT(*), MIN(created_at) FROM job
+		WHERE state IN ('QUEUED', 'ASSIGNED', 'IN_PROGRESS', 'SUBMITTED', 'VALIDATING') AND id <> root_id`
+	jobsEnded = `SELECT state, outcome, SUM(jobs) FROM job_ended`
+)
+
+type jobs struct{ *Tx }
+
+func (t jobs) Add(ctx context.Context, list ...*job.Job) error {
+	for _, j := range list {
+		if err := t.add(ctx, j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t jobs) add(ctx context.Context, j *job.Job) error {
+	dependsOn, err := words(j.DependsOn)
+	if err != nil {
+		return err
+	}
+	args := append([]any{j.ID, j.RootID, j.Owner, dependsOn, micros(j.CreatedAt)}, planArgs(j)...)
+	seq, ok, err := one(ctx, t.Tx, scanInt, jobInsert, append(args, stateArgs(j)...)...)
+	if err != nil {
+		return fmt.Errorf("add job: %w", err)
+	}
+	if !ok {
+		return fault.New(fault.Conflict, "a job with the id %q exists", j.ID).WithCode("job_exists")
+	}
+	for _, id := range j.DependsOn {
+		if _, err := t.q.Exec(ctx, dependencyInsert, id, seq); err != nil {
+			return fmt.Errorf("add dependency: %w", err)
+		}
+	}
+	j.Seq = seq
+	return nil
+}
+
+func (t jobs) Get(ctx context.Context, id string) (job.Job, error) {
+	j, ok, err := one(ctx, t.Tx, scanJob, jobSelect+` WHERE id = $1`, id)
+	if err != nil {
+		return job.Job{}, fmt.Errorf("get job: %w", err)
+	}
+	if !ok {
+		return job.Job{}, noJob(id)
+	}
+	return j, nil
+}
+
+// Put first tries the update that leaves the plan alone: nearly every change
+// of a job is one of state, and columns that are not written cost no index.
+func (t jobs) Put(ctx context.Context, j *job.Job) error {
+	state, plan := append(stateArgs(j), j.ID), planArgs(j)
+	n, err := t.q.Exec(ctx, stateUpdate+planKept, append(state, plan...)...)
+	if err == nil && n == 0 {
+		n, err = t.q.Exec(ctx, planUpdate, append(plan, j.ID)...)
+		if err == nil && n != 0 {
+			n, err = t.q.Exec(ctx, stateUpdate, state...)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("put job: %w", err)
+	}
+	if n == 0 {
+		return noJob(j.ID)
+	}
+	return nil
+}
+
+func (t jobs) List(ctx context.Context, f store.JobFilter) ([]job.Job, error) {
+	var c conditions
+	for _, word := range []struct{ column, value string }{
+		{"state", string(f.State)}, {"role", f.Role}, {"root_id", f.RootID},
+		{"owner", f.Owner}, {"outcome", string(f.Outcome)},
+	} {
+		if word.value != "" {
+			c.add(word.column+" = ?", word.value)
+		}
+	}
+	if f.ProjectID != nil {
+		c.add("project_id = ?", *f.ProjectID)
+	}
+	if f.Before != 0 {
+		c.add("seq < ?", f.Before)
+	}
+	limit := f.Limit
+	if limit < 1 {
+		limit = defaultListLimit
+	}
+	query := jobSelect + c.where() + ` ORDER BY seq DESC LIMIT ` + c.arg(limit)
+	return t.list(ctx, "list jobs", query, c.args...)
+}
+
+func (t jobs) Due(ctx context.Context, now time.Time, limit int) ([]job.Job, error) {
+	if limit < 1 {
+		return nil, nil
+	}
+	return t.list(ctx, "list due jobs", jobDue, micros(now), limit)
+}
+
+func (t jobs) NextReady(ctx context.Context) (time.Time, error) {
+	at, _, err := one(ctx, t.Tx, scanInt, jobNextReady)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("find next ready job: %w", err)
+	}
+	return timeOf(at), nil
+}
+
+func (t jobs) Leasable(ctx context.Context, names []string, limit int) ([]job.Job, error) {
+	if limit < 1 {
+		return nil, nil
+	}
+	query, args := leasable(names, limit)
+	return t.list(ctx, "list leasable jobs", query, args...)
+}
+
+// leasable asks each name's jobs by themselves, so that a heap of jobs that
+// are bound to others, or to nobody, is never walked or sorted.
+func leasable(names []string, limit int) (string, []any) {
+	names = append([]string{""}, names...)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var c conditions
+	most := c.arg(limit)
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = `SELECT seq FROM (SELECT seq FROM job WHERE state = 'ASSIGNED' AND assigned_model = ` + c.arg(name) +
+			` ORDER BY priority DESC, seq LIMIT ` + most + `) AS mine`
+	}
+	return jobSelect + ` WHERE seq IN (` + strings.Join(parts, ` UNION ALL `) + `) ORDER BY priority DESC, seq LIMIT ` + most, c.args
+}
+
+func (t jobs) Expired(ctx context.Context, now time.Time, limit int) ([]job.Job, error) {
+	if limit < 1 {
+		return nil, nil
+	}
+	return t.list(ctx, "list expired jobs", jobExpired, micros(now), limit)
+}
+
+func (t jobs) HeldBy(ctx context.Context, worker string) ([]job.Job, error) {
+	return t.list(ctx, "list held jobs", jobHeldBy, worker)
+}
+
+func (t jobs) Dependents(ctx context.Context, id string) ([]job.Job, error) {
+	return t.list(ctx, "list dependents", jobDependents, id)
+}
+
+func (t jobs) Children(ctx context.Context, rootID string) ([]job.Job, error) {
+	return t.list(ctx, "list children", jobChildren, rootID)
+}
+
+func (t jobs) Busy(ctx context.Context) (map[int64]int, error) {
+	busy := map[int64]int{}
+	_, err := all(ctx, t.Tx, func(rows *sql.Rows) (struct{}, error) {
+		var project int64
+		var n int
+		err := rows.Scan(&project, &n)
+		busy[project] = n
+		return struct{}{}, err
+	}, jobBusy)
+	if err != nil {
+		return nil, fmt.Errorf("count busy jobs: %w", err)
+	}
+	return busy, nil
+}
+
+func (t jobs) Stats(ctx context.Context, owner string) (store.JobStats, error) {
+	stats := store.JobStats{Counts: map[job.State]int64{}}
+	openQuery, endedQuery := statsQueries(owner)
+	var args []any
+	if owner != "" {
+		args = []any{owner}
+	}
+	_, err := all(ctx, t.Tx, func(rows *sql.Rows) (struct{}, error) {
+		var state job.State
+		var n, oldest int64
+		err := rows.Scan(&state, &n, &oldest)
+		stats.Counts[state] = n
+		if at := timeOf(oldest); (state == job.Queued || state == job.Assigned) &&
+			(stats.OldestQueued.IsZero() || at.Before(stats.OldestQueued)) {
+			stats.OldestQueued = at
+		}
+		return struct{}{}, err
+	}, openQuery, args...)
+	if err != nil {
+		return store.JobStats{}, fmt.Errorf("count open jobs: %w", err)
+	}
+	_, err = all(ctx, t.Tx, func(rows *sql.Rows) (struct{}, error) {
+		var state job.State
+		var outcome job.Outcome
+		var n int64
+		err := rows.Scan(&state, &outcome, &n)
+		if n != 0 {
+			stats.Counts[state] += n
+		}
+		if state == job.Failed && (outcome == job.OutcomeFailed || outcome == job.OutcomeLost) {
+			stats.DeadLetters += n
+		}
+		return struct{}{}, err
+	}, endedQuery, args...)
+	if err != nil {
+		return store.JobStats{}, fmt.Errorf("count ended jobs: %w", err)
+	}
+	return stats, nil
+}
+
+// statsQueries returns the queries behind Stats, over open and ended jobs.
+func statsQueries(owner string) (open, ended string) {
+	if owner == "" {
+		return jobsOpen + ` GROUP BY state`, jobsEnded + ` GROUP BY state, outcome`
+	}
+	return jobsOpen + ` AND owner = $1 GROUP BY state`, jobsEnded + ` WHERE owner = $1 GROUP BY state, outcome`
+}
+
+func (t jobs) list(ctx context.Context, what, query string, args ...any) ([]job.Job, error) {
+	list, err := all(ctx, t.Tx, scanJob, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return list, nil
+}
+
+func planArgs(j *job.Job) []any {
+	return []any{
+		j.ProjectID, j.SessionID, j.Key, j.Title, j.Role, j.Type, string(j.Payload), j.Priority,
+		int64(j.Timeout), j.MaxRetries, number(j.Validate),
+	}
+}
+
+func stateArgs(j *job.Job) []any {
+	return []any{
+		string(j.State), string(j.Outcome), string(j.Details), j.AssignedModel, j.Waiting, j.Open, j.Failures, j.Losses, j.Attempt,
+		j.Worker, j.Submitter, j.Fence, micros(j.LeaseUntil), micros(j.ReadyAt), micros(j.StartedAt), micros(j.CompletedAt), micros(j.UpdatedAt),
+	}
+}
+
+// scanJob scans a row of jobSelect.
+func scanJob(rows *sql.Rows) (job.Job, error) {
+	var (
+		j                                                    job.Job
+		dependsOn, payload, details                          string
+		validate                                             int64
+		created, lease, ready, started, completed, updatedAt int64
+	)
+	err := rows.Scan(&j.Seq, &j.ID, &j.RootID, &j.Owner, &dependsOn, &created,
+		&j.ProjectID, &j.SessionID, &j.Key, &j.Title, &j.Role, &j.Type, &payload, &j.Priority,
+		(*int64)(&j.Timeout), &j.MaxRetries, &validate,
+		(*string)(&j.State), (*string)(&j.Outcome), &details, &j.AssignedModel, &j.Waiting, &j.Open, &j.Failures, &j.Losses, &j.Attempt,
+		&j.Worker, &j.Submitter, &j.Fence, &lease, &ready, &started, &completed, &updatedAt)
+	if err != nil {
+		return job.Job{}, fmt.Errorf("scan job: %w", err)
+	}
+	if j.DependsOn, err = wordsOf(dependsOn); err != nil {
+		return job.Job{}, err
+	}
+	j.Payload, j.Details, j.Validate = rawJSON(payload), rawJSON(details), validate != 0
+	j.CreatedAt, j.LeaseUntil, j.ReadyAt = timeOf(created), timeOf(lease), timeOf(ready)
+	j.StartedAt, j.CompletedAt, j.UpdatedAt = timeOf(started), timeOf(completed), timeOf(updatedAt)
+	return j, nil
+}
+
+func noJob(id string) error { return fault.New(fault.NotFound, "there is no job %q", id) }

@@ -1,0 +1,196 @@
+// Package sqlstore is the SQL of the store contract, written once for the
+// adapters: the subset that SQLite and PostgreSQL both speak ($1 parameters,
+// RETURNING, ON CONFLICT), over a small Querier. It opens no database, begins
+// no transaction and knows no dialect; schema, commits and wake-ups are the
+// adapters'.
+//
+// No statement here fails because of a row that exists or is missing: such
+// things are asked for with ON CONFLICT DO NOTHING and counted. So an adapter
+// may take every error of its Querier as the end of the transaction.
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// Querier runs statements inside one transaction. It may keep what it prepared
+// by text: all values travel as arguments, so texts repeat.
+type Querier interface {
+	// Exec runs a statement and returns how many rows it changed.
+	Exec(ctx context.Context, query string, args ...any) (int64, error)
+	// Query runs a statement and hands each row of its answer to scan, which
+	// must not call the Querier. An error of scan ends it.
+	Query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error
+}
+
+// Tx is a store.Tx over a Querier. It serves one goroutine and one
+// transaction.
+type Tx struct {
+	q        Querier
+	appended int
+}
+
+var _ store.Tx = (*Tx)(nil)
+
+// New returns a Tx that runs on q.
+func New(q Querier) *Tx { return &Tx{q: q} }
+
+// Appended returns how many events were appended so far: the adapter wakes
+// the watchers after the commit when it is not 0.
+func (t *Tx) Appended() int { return t.appended }
+
+// Jobs implements store.Tx.
+func (t *Tx) Jobs() store.Jobs { return jobs{t} }
+
+// Events implements store.Tx.
+func (t *Tx) Events() store.Events { return events{t} }
+
+// Workers implements store.Tx.
+func (t *Tx) Workers() store.Workers { return workers{t} }
+
+// Records implements store.Tx.
+func (t *Tx) Records() store.Records { return records{t} }
+
+// Keys implements store.Tx.
+func (t *Tx) Keys() store.Keys { return keys{t} }
+
+// Leaders implements store.Tx.
+func (t *Tx) Leaders() store.Leaders { return leaders{t} }
+
+// Replies implements store.Tx.
+func (t *Tx) Replies() store.Replies { return replies{t} }
+
+// all runs a query and scans each row.
+func all[T any](ctx context.Context, t *Tx, scan func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
+	err = t.q.Query(ctx, func(rows *sql.Rows) error {
+		item, err := scan(rows)
+		list = append(list, item)
+		return err
+	}, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// one runs a query that returns at most one row; ok says whether there was one.
+func one[T any](ctx context.Context, t *Tx, scan func(*sql.Rows) (T, error), query string, args ...any) (item T, ok bool, err error) {
+	list, err := all(ctx, t, scan, query, args...)
+	if err != nil || len(list) == 0 {
+		return item, false, err
+	}
+	return list[0], true, nil
+}
+
+// scanInt scans a row of one number.
+func scanInt(rows *sql.Rows) (n int64, err error) {
+	err = rows.Scan(&n)
+	return n, err
+}
+
+// conditions builds the WHERE of a list query. A condition that is not asked
+// for is left out, since ($1 IS NULL OR ...) would keep indexes from use.
+type conditions struct {
+	terms []string
+	args  []any
+}
+
+// add adds a term in which each ? stands for the next value.
+func (c *conditions) add(term string, values ...any) {
+	for _, v := range values {
+		term = strings.Replace(term, "?", c.arg(v), 1)
+	}
+	c.terms = append(c.terms, term)
+}
+
+// arg adds a value and returns its placeholder.
+func (c *conditions) arg(value any) string {
+	c.args = append(c.args, value)
+	return "$" + strconv.Itoa(len(c.args))
+}
+
+// where returns " WHERE ..." or nothing.
+func (c *conditions) where() string {
+	if len(c.terms) == 0 {
+		return ""
+	}
+	return " WHERE " + strings.Join(c.terms, " AND ")
+}
+
+// addIn adds that the column is one of the values; no values ask for nothing.
+func addIn[T ~string](c *conditions, column string, values []T) {
+	switch len(values) {
+	case 0:
+	case 1:
+		c.add(column+" = ?", string(values[0]))
+	default:
+		marks := make([]string, len(values))
+		for i, v := range values {
+			marks[i] = c.arg(string(v))
+		}
+		c.terms = append(c.terms, column+" IN ("+strings.Join(marks, ", ")+")")
+	}
+}
+
+// micros is how a time is kept: 0 for the zero time.
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// timeOf is the inverse of micros, in UTC.
+func timeOf(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros).UTC()
+}
+
+// number is how a bool is kept.
+func number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// rawJSON is the inverse of string(raw): nothing stays nothing.
+func rawJSON(s string) json.RawMessage {
+	if s == "" {
+		return nil
+	}
+	return json.RawMessage(s)
+}
+
+// words is how a list of strings is kept: as JSON, ” for nil.
+func words(list []string) (string, error) {
+	if list == nil {
+		return "", nil
+	}
+	b, err := json.Marshal(list)
+	if err != nil {
+		return "", fmt.Errorf("encode list: %w", err)
+	}
+	return string(b), nil
+}
+
+// wordsOf is the inverse of words.
+func wordsOf(s string) (list []string, err error) {
+	if s == "" {
+		return nil, nil
+	}
+	if err := json.Unmarshal([]byte(s), &list); err != nil {
+		return nil, fmt.Errorf("decode list: %w", err)
+	}
+	return list, nil
+}
