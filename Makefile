@@ -1,0 +1,64 @@
+# Aurea. `make help` lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+export CGO_ENABLED = 0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X github.com/aurea-dev/aurea/internal/cli.version=$(VERSION)
+GOBUILD  = go build -trimpath -ldflags '$(LDFLAGS)'
+TOOL     = go tool -modfile=tools/go.mod
+# What runs many goroutines is tested a second time under the race detector.
+RACE     = ./internal/... ./client/...
+
+.PHONY: help up build release test vet race cover lint fmt bench crash gen clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: build ## build and start Aurea here; Ctrl-C stops it
+	@scripts/need up
+	bin/aurea up
+
+build: ## build bin/aurea and the two binaries it starts sandboxes with
+	@mkdir -p bin
+	$(GOBUILD) -o bin/ ./cmd/aurea-sentry ./cmd/aurea-guest ./cmd/aurea
+
+release: build ## build dist/aurea: one file with everything inside
+	@mkdir -p dist
+	scripts/embed bin internal/driver/gvisor/embedded
+	$(GOBUILD) -tags embed -o dist/aurea ./cmd/aurea
+
+test: ## install what the tests need, run every suite
+	@scripts/need test
+	scripts/test
+
+vet: ## go vet
+	go vet ./...
+
+race: ## run the suites under the race detector
+	CGO_ENABLED=1 go test -race -timeout 20m $(RACE)
+
+cover: ## write coverage.html
+	go test -timeout 20m -coverpkg=./internal/...,./client/... -coverprofile=coverage.out ./...
+	go tool cover -html=coverage.out -o coverage.html
+	@go tool cover -func=coverage.out | tail -1
+
+lint: ## run the linters
+	go tool -modfile=tools/golangci.mod golangci-lint run ./...
+
+fmt: ## format the code
+	$(TOOL) gofumpt -l -w cmd internal client
+
+bench: build ## measure; prints ratios and rates, asserts nothing
+	bin/aurea bench queue
+
+crash: build ## kill -9 manager and worker at 50 random moments under load
+	AUREA_CRASHES=50 go test -count=1 -timeout 30m -run TestCrash -v ./internal/e2e
+
+gen: ## regenerate what is generated: OpenAPI, tables, diagrams
+	go test ./internal/httpapi ./internal/config ./internal/arch -run 'Generated' -update
+
+clean: ## remove what was built
+	rm -rf bin dist coverage.out coverage.html

@@ -1,0 +1,98 @@
+package blob_test
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/aurea-dev/aurea/internal/blob"
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+func open(t *testing.T, folder string) *blob.Local {
+	t.Helper()
+	s, err := blob.OpenLocal(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestPutThenOpenGivesTheBytesAlsoAfterReopen(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	data := []byte("evidence")
+	s := open(t, folder)
+	for range 2 { // storing twice is a success
+		if err := s.Put(t.Context(), blob.Digest(data), int64(len(data)), bytes.NewReader(data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, size, err := open(t, folder).Open(t.Context(), blob.Digest(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := io.ReadAll(f)
+	if err != nil || !bytes.Equal(got, data) || size != int64(len(data)) {
+		t.Fatalf("got %q of size %d, %v", got, size, err)
+	}
+}
+
+func TestPutRefusesWhatDoesNotMatchAndStoresNothing(t *testing.T) {
+	t.Parallel()
+	digest := blob.Digest([]byte("right"))
+	for name, put := range map[string]struct {
+		size int64
+		data string
+	}{
+		"other bytes": {5, "wrong"},
+		"too short":   {9, "right"},
+		"too long":    {5, "right and more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, t.TempDir())
+			err := s.Put(t.Context(), digest, put.size, strings.NewReader(put.data))
+			if !fault.Is(err, fault.Invalid) {
+				t.Fatalf("got %v, want an invalid fault", err)
+			}
+			if there, _ := s.Has(t.Context(), digest); there {
+				t.Fatal("a refused blob is there")
+			}
+		})
+	}
+}
+
+func TestTheEmptyBlobIsAlwaysThere(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	if blob.Digest(nil) != blob.Empty {
+		t.Fatal("Empty is not the digest of nothing")
+	}
+	f, size, err := s.Open(t.Context(), blob.Empty)
+	if err != nil || size != 0 {
+		t.Fatal(size, err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDigestsFromOutsideAreNeverPaths(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	for _, digest := range []string{"", "..", "../../etc/passwd", strings.Repeat("A", 64), strings.Repeat("g", 64), blob.Empty + "/", strings.Repeat("../", 21) + "a"} {
+		if _, _, err := s.Open(t.Context(), digest); !fault.Is(err, fault.Invalid) {
+			t.Errorf("Open(%q) = %v, want an invalid fault", digest, err)
+		}
+		if err := s.Put(t.Context(), digest, 0, strings.NewReader("")); !fault.Is(err, fault.Invalid) {
+			t.Errorf("Put(%q) = %v, want an invalid fault", digest, err)
+		}
+	}
+	if _, _, err := s.Open(t.Context(), blob.Digest([]byte("absent"))); !fault.Is(err, fault.NotFound) {
+		t.Errorf("Open of an absent blob = %v, want not found", err)
+	}
+}
