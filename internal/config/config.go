@@ -1,0 +1,200 @@
+// Package config is the one place where settings come from: flags, then the
+// environment, then a file, then defaults. It reads, checks and explains them;
+// it starts nothing. No other package reads the environment.
+//
+// Two tables hold everything: settings (what can be set, by which flag,
+// variable and key) and variables (every variable that an earlier system knew,
+// as used, aliased or refused with a reason). The documentation is generated
+// from them.
+package config
+
+import (
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+// Config is every setting, typed. Load is the only way to get one that is
+// complete and checked.
+type Config struct {
+	Host        string
+	Port        int
+	BridgePort  int
+	HostNames   []string // further names under which callers may address us
+	Data        string
+	SandboxBase string
+	DatabaseURL string
+
+	ManagerURL   string
+	WorkerID     string
+	WorkerRole   string
+	WorkerModels []string
+	Driver       string
+	Concurrency  int
+	DrainTimeout time.Duration
+	OnStop       string // KeepSandboxes or EndSandboxes
+
+	Roles        map[string]string // role → worker or model, binding
+	RoleFallback string
+	ProjectCap   int
+	LeaseTerm    time.Duration
+
+	// OutputLimit bounds the output that is kept of one stream of one try.
+	OutputLimit Bytes
+
+	Server  string // where the commands that ask find the manager
+	Key     Secret
+	KeyFile string
+
+	LogLevel  slog.Level
+	LogFormat string // TextLog or JSONLog
+
+	// ListenFD is the inherited socket on which a supervised role serves; 0
+	// when it binds its own.
+	ListenFD int
+
+	origins map[string]Origin
+	notes   []string
+}
+
+// Values of OnStop.
+const (
+	EndSandboxes  = "end"
+	KeepSandboxes = "keep"
+)
+
+// Values of LogFormat.
+const (
+	TextLog = "text"
+	JSONLog = "json"
+)
+
+// Origin says where a value came from: "default", "file", "flag --port",
+// "environment PORT".
+type Origin string
+
+// The origins without a name of their own.
+const (
+	FromDefault Origin = "default"
+	FromFile    Origin = "file"
+)
+
+// Notes are lines about variables that are set and have no effect; a start
+// logs them once.
+func (c *Config) Notes() []string { return c.notes }
+
+// Loopback reports whether only this machine can reach the server, in which
+// case no key is asked for.
+func (c *Config) Loopback() bool { return isLoopback(c.Host) }
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Address is where the manager listens.
+func (c *Config) Address() string { return net.JoinHostPort(c.Host, strconv.Itoa(c.Port)) }
+
+// BridgeAddress is where the bridge listens.
+func (c *Config) BridgeAddress() string { return net.JoinHostPort(c.Host, strconv.Itoa(c.BridgePort)) }
+
+// LocalURL is how a process on this machine reaches a port that is bound to
+// Host: through loopback when Host stands for every address.
+func (c *Config) LocalURL(port int) string {
+	host := c.Host
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// The layout of the data folder.
+
+// ManagerDir holds what only the manager reads and writes.
+func (c *Config) ManagerDir() string { return filepath.Join(c.Data, "manager") }
+
+// BlobDir holds blobs by digest.
+func (c *Config) BlobDir() string { return filepath.Join(c.ManagerDir(), "blobs") }
+
+// OutputDir holds the output of running jobs.
+func (c *Config) OutputDir() string { return filepath.Join(c.ManagerDir(), "output") }
+
+// KeyDir holds the keys that were made at first start.
+func (c *Config) KeyDir() string { return filepath.Join(c.ManagerDir(), "keys") }
+
+// RunDir holds locks and sockets, which mean nothing after a reboot.
+func (c *Config) RunDir() string { return filepath.Join(c.Data, "run") }
+
+// DatabasePath is the SQLite file.
+func (c *Config) DatabasePath() string {
+	if path, ok := strings.CutPrefix(c.DatabaseURL, "sqlite:"); ok {
+		return strings.TrimPrefix(path, "//")
+	}
+	return filepath.Join(c.ManagerDir(), "aurea.db")
+}
+
+// Validate checks what no single value can tell, for the role that reads the
+// settings. Its fault is one line that names the setting.
+func (c *Config) Validate(role Role) error {
+	switch {
+	case role == Client:
+		if err := checkURL("server", c.Server); err != nil {
+			return err
+		}
+		return c.checkKey()
+	case c.Port == c.BridgePort && c.Port != 0:
+		return bad("bridge_port", "the manager and the bridge cannot both use %d", c.Port)
+	case !filepath.IsAbs(c.Data):
+		return bad("data", "%q must be an absolute path", c.Data)
+	case !filepath.IsAbs(c.SandboxBase):
+		return bad("sandbox_base", "%q must be an absolute path", c.SandboxBase)
+	case c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "sqlite:"):
+		return bad("database_url", "only sqlite:PATH is understood so far; PostgreSQL comes later; unset it to use the database in the data folder")
+	case c.DatabaseURL != "" && !filepath.IsAbs(c.DatabasePath()):
+		return bad("database_url", "the path after sqlite: must be absolute")
+	case c.LeaseTerm < 3*time.Second:
+		return bad("lease_term", "%s is too short; leases are renewed every third of it, so use at least 3s", c.LeaseTerm)
+	}
+	for _, u := range []struct{ key, value string }{{"manager_url", c.ManagerURL}, {"server", c.Server}} {
+		if err := checkURL(u.key, u.value); err != nil {
+			return err
+		}
+	}
+	return c.checkKey()
+}
+
+func (c *Config) checkKey() error {
+	if c.Key != "" && c.KeyFile != "" {
+		return bad("key", "it is set, and key_file too; set only one of them")
+	}
+	return nil
+}
+
+func checkURL(key, value string) error {
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return bad(key, "%q is not a URL such as http://127.0.0.1:8000", value)
+	}
+	if u.User != nil {
+		return bad(key, "a URL must not carry a password; use AUREA_KEY or AUREA_KEY_FILE")
+	}
+	return nil
+}
+
+// bad is a fault about one setting, named as people set it.
+func bad(key, format string, args ...any) error {
+	f := fault.Field(key, format, args...)
+	if s, ok := settingByKey(key); ok {
+		f.Field = s.names()
+	}
+	return f.WithCode("bad_setting")
+}

@@ -1,0 +1,231 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Role is a way in which the binary is started; each role reads only its own
+// settings, and gets only its own from the supervisor.
+type Role string
+
+// The roles. Client stands for every command that asks a manager.
+const (
+	Up      Role = "up"
+	Manager Role = "manager"
+	Worker  Role = "worker"
+	Bridge  Role = "bridge"
+	Client  Role = "client"
+)
+
+// setting is one row: a thing that can be set.
+type setting struct {
+	key   string // in the file
+	env   string // variable
+	flag  string // without dashes; "" has none
+	roles []Role // who reads it
+	init  string // default; "" with shown where it depends on the machine
+	shown string // how the docs write a default that depends on the machine
+	help  string // one line
+	quiet bool   // set by the supervisor only; not documented
+	at    func(*Config) value
+}
+
+// names says how people set it: "--port, PORT or port".
+func (s setting) names() string {
+	var names []string
+	if s.flag != "" {
+		names = append(names, "--"+s.flag)
+	}
+	return strings.Join(append(names, s.env), "/")
+}
+
+func (s setting) forRole(r Role) bool { return r == "" || slices.Contains(s.roles, r) }
+
+// text is a plain text place.
+func text(to func(*Config) *string) func(*Config) value {
+	return func(c *Config) value { return textValue{to: to(c)} }
+}
+
+func some(to func(*Config) *string) func(*Config) value {
+	return func(c *Config) value { return textValue{to: to(c), some: true} }
+}
+
+// settings is the table.
+func settings() []setting {
+	return slices.Concat(serverSettings(), workerSettings(), queueSettings(), sharedSettings())
+}
+
+const maxPort = 65535
+
+func serverSettings() []setting {
+	doors := []Role{Up, Manager, Bridge}
+	return []setting{
+		{
+			key: "host", env: "HOST", flag: "host", roles: doors, init: "127.0.0.1",
+			help: "address to listen on; anything but loopback asks callers for keys",
+			at:   some(func(c *Config) *string { return &c.Host }),
+		},
+		{
+			key: "port", env: "PORT", flag: "port", roles: []Role{Up, Manager}, init: "8000",
+			help: "port of the manager; 0 takes a free one",
+			at:   func(c *Config) value { return intValue{&c.Port, 0, maxPort} },
+		},
+		{
+			key: "bridge_port", env: "BRIDGE_PORT", flag: "bridge-port", roles: []Role{Up, Bridge}, init: "9000",
+			help: "port of the bridge; 0 takes a free one",
+			at:   func(c *Config) value { return intValue{&c.BridgePort, 0, maxPort} },
+		},
+		{
+			key: "host_names", env: "AUREA_HOST_NAMES", flag: "host-names", roles: doors,
+			help: "further names, separated by commas, under which callers may address the server",
+			at:   func(c *Config) value { return listValue{&c.HostNames} },
+		},
+		{
+			key: "data", env: "AUREA_DATA", flag: "data", roles: []Role{Up, Manager, Worker}, shown: "`/var/lib/aurea` for root, else `$XDG_STATE_HOME/aurea`",
+			help: "folder that holds everything: database, blobs, keys, and sandboxes unless SANDBOX_BASE is set",
+			at:   some(func(c *Config) *string { return &c.Data }),
+		},
+		{
+			key: "database_url", env: "DATABASE_URL", roles: []Role{Up, Manager},
+			help: "database of the manager, as `sqlite:PATH`; empty is `manager/aurea.db` in the data folder",
+			at:   text(func(c *Config) *string { return &c.DatabaseURL }),
+		},
+		{
+			key: "listen_fd", env: "AUREA_LISTEN_FD", roles: []Role{Manager, Bridge}, init: "0", quiet: true,
+			help: "inherited socket to serve on; set by the supervisor",
+			at:   func(c *Config) value { return intValue{&c.ListenFD, 0, 1 << 20} },
+		},
+	}
+}
+
+func workerSettings() []setting {
+	own := []Role{Up, Worker}
+	return []setting{
+		{
+			key: "manager_url", env: "MANAGER_URL", flag: "manager-url", roles: []Role{Worker, Bridge}, init: "http://manager:8000",
+			help: "where a worker or a bridge of its own finds the manager; `up` sets it for its own",
+			at:   some(func(c *Config) *string { return &c.ManagerURL }),
+		},
+		{
+			key: "worker_id", env: "WORKER_ID", flag: "worker-id", roles: own, init: "worker_default",
+			help: "name of the worker; two live workers cannot share one",
+			at:   some(func(c *Config) *string { return &c.WorkerID }),
+		},
+		{
+			key: "worker_role", env: "WORKER_ROLE", flag: "worker-role", roles: own, init: "Employee",
+			help: "role of the worker; a `Validator` validates what others submitted",
+			at:   some(func(c *Config) *string { return &c.WorkerRole }),
+		},
+		{
+			key: "worker_models", env: "WORKER_MODELS", flag: "worker-models", roles: own,
+			help: "further names, separated by commas, that the worker answers to in the role map",
+			at:   func(c *Config) value { return listValue{&c.WorkerModels} },
+		},
+		{
+			key: "sandbox_base", env: "SANDBOX_BASE", flag: "sandbox-base", roles: own, shown: "`sandbox` in the data folder",
+			help: "folder of the worker: workspaces, snapshots, spool",
+			at:   some(func(c *Config) *string { return &c.SandboxBase }),
+		},
+		{
+			key: "driver", env: "AUREA_DRIVER", flag: "driver", roles: own, init: "gvisor",
+			help: "how sandboxes are made: `gvisor`, or `fake` for tests and dry runs, which executes nothing",
+			at:   some(func(c *Config) *string { return &c.Driver }),
+		},
+		{
+			key: "concurrency", env: "AUREA_CONCURRENCY", flag: "concurrency", roles: own, init: "4",
+			help: "how many jobs the worker does at once",
+			at:   func(c *Config) value { return intValue{&c.Concurrency, 1, 1024} },
+		},
+		{
+			key: "drain_timeout", env: "AUREA_DRAIN_TIMEOUT", flag: "drain-timeout", roles: own, init: "30s",
+			help: "how long running jobs may go on after a stop was asked for, before they are given back to the queue",
+			at: func(c *Config) value {
+				return durationValue{&c.DrainTimeout, 0, time.Hour}
+			},
+		},
+		{
+			key: "on_stop", env: "AUREA_ON_STOP", roles: own, init: EndSandboxes,
+			help: "whether a stop ends live sandboxes (`end`) or keeps them for the next start (`keep`); `up --end` and `up --keep` say the same",
+			at: func(c *Config) value {
+				return textValue{to: &c.OnStop, some: true, of: []string{EndSandboxes, KeepSandboxes}}
+			},
+		},
+		{
+			key: "output_limit", env: "AUREA_OUTPUT_LIMIT", flag: "output-limit", roles: own, init: "64MiB",
+			help: "how much of stdout, and of stderr, is kept of one try",
+			at:   func(c *Config) value { return &c.OutputLimit },
+		},
+	}
+}
+
+func queueSettings() []setting {
+	own := []Role{Up, Manager}
+	return []setting{
+		{
+			key: "roles", env: "AUREA_ROLES", flag: "roles", roles: own,
+			help: "binding map from role to worker or model, as `Employee=worker_a,Reviewer=model_b`; in the file, a map",
+			at:   func(c *Config) value { return mapValue{&c.Roles} },
+		},
+		{
+			key: "role_fallback", env: "AUREA_ROLE_FALLBACK", flag: "role-fallback", roles: own,
+			help: "worker or model for roles that the map does not name; empty lets any worker take them",
+			at:   text(func(c *Config) *string { return &c.RoleFallback }),
+		},
+		{
+			key: "project_cap", env: "AUREA_PROJECT_CAP", flag: "project-cap", roles: own, init: "0",
+			help: "how many jobs of one project may run at once; 0 is no cap",
+			at:   func(c *Config) value { return intValue{&c.ProjectCap, 0, 1 << 20} },
+		},
+		{
+			key: "lease_term", env: "AUREA_LEASE_TERM", flag: "lease-term", roles: own, init: "30s",
+			help: "how long a worker holds a job without a sign of life; it renews every third of it",
+			at: func(c *Config) value {
+				return durationValue{&c.LeaseTerm, time.Second, time.Hour}
+			},
+		},
+	}
+}
+
+func sharedSettings() []setting {
+	servers := []Role{Up, Manager, Worker, Bridge}
+	return []setting{
+		{
+			key: "server", env: "AUREA_SERVER", flag: "server", roles: []Role{Client}, init: "http://127.0.0.1:8000",
+			help: "where commands such as `aurea jobs ls` find the manager",
+			at:   some(func(c *Config) *string { return &c.Server }),
+		},
+		{
+			key: "key", env: "AUREA_KEY", roles: []Role{Worker, Bridge, Client},
+			help: "key to show to the manager; has no flag, because flags are visible to every user of the machine",
+			at:   func(c *Config) value { return &c.Key },
+		},
+		{
+			key: "key_file", env: "AUREA_KEY_FILE", flag: "key-file", roles: []Role{Worker, Bridge, Client},
+			help: "file that holds the key",
+			at:   text(func(c *Config) *string { return &c.KeyFile }),
+		},
+		{
+			key: "log_level", env: "LOG_LEVEL", flag: "log-level", roles: servers, init: "info",
+			help: "least level that is logged: `debug`, `info`, `warn`, `error`",
+			at:   func(c *Config) value { return levelValue{&c.LogLevel} },
+		},
+		{
+			key: "log_format", env: "LOG_FORMAT", flag: "log-format", roles: servers, init: TextLog,
+			help: "how logs are written: `text` or `json`",
+			at: func(c *Config) value {
+				return textValue{to: &c.LogFormat, some: true, of: []string{TextLog, JSONLog}}
+			},
+		},
+	}
+}
+
+func settingByKey(key string) (setting, bool) {
+	for _, s := range settings() {
+		if s.key == key {
+			return s, true
+		}
+	}
+	return setting{}, false
+}
