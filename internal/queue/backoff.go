@@ -1,0 +1,26 @@
+package queue
+
+import "time"
+
+// The waits between the tries of a job.
+const (
+	firstWait   = time.Second
+	longestWait = 60 * time.Second
+)
+
+// ceiling is the longest wait before the n-th try again, counted from 1: it
+// doubles from firstWait up to longestWait.
+func ceiling(n int) time.Duration {
+	wait := firstWait
+	for i := 1; i < n && wait < longestWait; i++ {
+		wait *= 2
+	}
+	return min(wait, longestWait)
+}
+
+// backoff draws the wait before the n-th try again: anything from nothing to
+// the ceiling, so that jobs that failed together do not come back together.
+func (q *Queue) backoff(n int) time.Duration {
+	most := ceiling(n)
+	return min(max(q.cfg.Jitter(most), 0), most)
+}

@@ -1,0 +1,98 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/policy"
+)
+
+// Stop is a lease that was taken away: its worker should stop the work.
+type Stop struct {
+	dispatch.Held
+	Worker string
+}
+
+func stopOf(j *job.Job) Stop {
+	return Stop{Held: dispatch.Held{JobID: j.ID, Fence: j.Fence}, Worker: j.Worker}
+}
+
+// Reap takes away leases that ran out, at most one batch, and answers which.
+// Only the leader may call it, with its fence.
+func (q *Queue) Reap(ctx context.Context, fence int64) (lost []Stop, err error) {
+	err = q.lead(ctx, fence, func(t *turn) error {
+		expired, err := t.tx.Jobs().Expired(ctx, t.now, batch)
+		if err != nil {
+			return fmt.Errorf("find leases that ran out: %w", err)
+		}
+		lost = nil
+		for _, j := range t.own(expired) {
+			lost = append(lost, stopOf(j))
+			if err := t.lose(ctx, j, "lease_expired", q.backoff(j.Losses+1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lost, nil
+}
+
+// Release gives back the leases of a worker that left or was replaced, but for
+// those in keep. Nothing speaks against trying again soon.
+func (q *Queue) Release(ctx context.Context, workerID string, keep []dispatch.Held, reason string) error {
+	return q.update(ctx, policy.System().ID, func(t *turn) error {
+		held, err := t.tx.Jobs().HeldBy(ctx, workerID)
+		if err != nil {
+			return fmt.Errorf("find the leases of worker %s: %w", workerID, err)
+		}
+		for _, j := range t.own(held) {
+			if slices.Contains(keep, stopOf(j).Held) {
+				continue
+			}
+			if err := t.lose(ctx, j, reason, q.backoff(1)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// lose takes a lease away. That is not the job's fault and spends no try, but
+// a job that loses too many workers ends. Work that was being validated waits
+// for another validator, which is nobody's loss.
+func (t *turn) lose(ctx context.Context, j *job.Job, reason string, wait time.Duration) error {
+	f := t.tried(j, nil)
+	f.Reason = reason
+	j.Fence++
+	if j.State == job.Validating {
+		t.free(j)
+		return t.move(j, job.Submitted, event.JobRequeued, f)
+	}
+	j.Losses++
+	f.Losses = j.Losses
+	if j.Losses > job.MaxLosses {
+		return t.end(ctx, j, job.Failed, job.OutcomeLost, event.JobFailed, f)
+	}
+	return t.requeue(j, wait, f)
+}
+
+// requeue sends a job back, to be given out after a wait, to whom its role is
+// bound.
+func (t *turn) requeue(j *job.Job, wait time.Duration, f facts) error {
+	t.free(j)
+	j.AssignedModel = ""
+	j.ReadyAt = t.now.Add(wait).Truncate(time.Microsecond)
+	f.ReadyAt = &j.ReadyAt
+	return t.move(j, job.Queued, event.JobRequeued, f)
+}
+
+// free ends the term of a lease; who had it stays known.
+func (t *turn) free(j *job.Job) { j.LeaseUntil = time.Time{} }
