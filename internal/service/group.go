@@ -17,6 +17,9 @@ type Part struct {
 	StopWithin time.Duration
 }
 
+// errHurry is the cause with which stops end that somebody would not wait for.
+var errHurry = errors.New("told to hurry")
+
 // DefaultStopWithin is how long a part may take to stop when it says nothing.
 const DefaultStopWithin = 10 * time.Second
 
@@ -27,6 +30,9 @@ type Group struct {
 	Logger *slog.Logger
 	// Ready is called when every part serves; nil is nothing.
 	Ready func()
+	// Hurry, once closed, ends the patience with parts that are stopping; nil
+	// is never.
+	Hurry <-chan struct{}
 }
 
 // Run starts the parts, waits until ctx ends or one part ends by itself, and
@@ -77,6 +83,17 @@ func (g Group) wait(ctx context.Context) error {
 }
 
 func (g Group) stop(ctx context.Context, started int) error {
+	ctx, end := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-g.Hurry:
+			end(errHurry)
+		case <-ctx.Done():
+		}
+	}()
+	defer func() { end(ErrStopped); <-watched }()
 	var errs []error
 	for i := started - 1; i >= 0; i-- {
 		p := g.Parts[i]

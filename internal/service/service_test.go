@@ -170,6 +170,27 @@ func TestGroupBoundsAStop(t *testing.T) {
 	})
 }
 
+func TestGroupHurries(t *testing.T) {
+	t.Parallel()
+	var j journal
+	release, hurry := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	part := j.part("stubborn", func(ctx context.Context, ready func()) error {
+		ready()
+		<-ctx.Done()
+		close(hurry)
+		<-release
+		return nil
+	})
+	part.StopWithin = time.Hour
+	g := service.Group{Logger: quiet(), Hurry: hurry, Ready: func() { cancel(context.Canceled) }, Parts: []service.Part{part}}
+	if err := g.Run(ctx); err == nil || !strings.Contains(err.Error(), "hurry") {
+		t.Errorf("run: %v", err)
+	}
+	close(release)
+	<-part.Done()
+}
+
 // A stream that never ends by itself must not hold up a stop.
 func TestHTTPEndsStreams(t *testing.T) {
 	t.Parallel()
