@@ -1,0 +1,165 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+var errBroke = fault.New(fault.Unavailable, "the command stream broke")
+
+// goodbye bounds how long the manager tries to say why it ends a stream.
+const goodbye = 2 * time.Second
+
+// ending is the body of the last command: why the stream ends. No problem
+// means that nothing was wrong.
+type ending struct {
+	Problem *problem `json:"problem,omitempty"`
+}
+
+// commands is the manager's end of the stream: it takes the connection over
+// and hands it to the manager for as long as it holds.
+func (d *Door) commands(w http.ResponseWriter, r *http.Request) {
+	session := r.URL.Query().Get("session")
+	if err := dispatch.CheckSession(session); err != nil {
+		d.refuse(w, r, err)
+		return
+	}
+	if !asksFor(r.Header, protocol) {
+		w.Header().Set("Upgrade", protocol)
+		d.refuse(w, r, fault.Field("Upgrade", "must be %s", protocol))
+		return
+	}
+	taken, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		d.refuse(w, r, fmt.Errorf("take the connection over: %w", err))
+		return
+	}
+	c := newConn(taken, buffered.Reader)
+	defer func() { _ = c.Close() }()
+	if err := accept(taken, buffered.Writer); err != nil {
+		d.log.Debug("a worker hung up before its command stream was open", "error", err)
+		return
+	}
+	cc, err := dialOnce(r.Context(), c)
+	if err != nil {
+		d.log.Debug("a worker hung up as its command stream opened", "error", err)
+		return
+	}
+	s := &stream{cc: cc}
+	err = d.attend(r.Context(), session, c, s)
+	select {
+	case <-c.closed:
+	default:
+		s.end(context.WithoutCancel(r.Context()), err)
+	}
+	_ = cc.Close()
+}
+
+// attend calls the manager until it returns; a stream that breaks ends its
+// context.
+func (d *Door) attend(ctx context.Context, session string, c *conn, s *stream) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-c.closed:
+			cancel(errBroke)
+		case <-ctx.Done():
+		}
+	}()
+	err := d.manager.Attend(ctx, session, s)
+	cancel(nil)
+	<-watched
+	return err
+}
+
+// asksFor reports whether the headers ask for an upgrade to the protocol.
+func asksFor(h http.Header, protocol string) bool {
+	return hasToken(h.Values("Connection"), "upgrade") && hasToken(h.Values("Upgrade"), protocol)
+}
+
+func hasToken(values []string, token string) bool {
+	for _, v := range values {
+		for word := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(word), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func accept(c net.Conn, w *bufio.Writer) error {
+	if err := c.SetDeadline(time.Now().Add(dispatch.ReportTimeout)); err != nil {
+		return err
+	}
+	_, err := w.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + "\r\n\r\n")
+	return errors.Join(err, w.Flush(), c.SetDeadline(time.Time{}))
+}
+
+var _ dispatch.Receiver = (*stream)(nil)
+
+// stream is the worker as the manager commands it.
+type stream struct{ cc *http.ClientConn }
+
+// Cancel stops the work under a lease.
+func (s *stream) Cancel(ctx context.Context, c dispatch.Cancel) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	return s.command(ctx, "cancel", c, dispatch.ReportTimeout)
+}
+
+// end says why the stream ends. A worker that does not listen any more finds
+// out by itself.
+func (s *stream) end(ctx context.Context, why error) {
+	var e ending
+	if why != nil {
+		var f *fault.Error
+		if !errors.As(why, &f) {
+			why = fault.New(fault.Unavailable, "the manager ended the command stream: %w", why)
+		}
+		p := problemOf(why)
+		e.Problem = &p
+	}
+	_ = s.command(ctx, "end", e, goodbye)
+}
+
+func (s *stream) command(ctx context.Context, name string, in any, timeout time.Duration) error {
+	body, err := encode(in)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://worker/"+name, bytes.NewReader(body))
+	if err != nil {
+		return fault.New(fault.Internal, "make the command: %w", err)
+	}
+	req.Header.Set("Content-Type", jsonType)
+	resp, err := s.cc.RoundTrip(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return fault.New(fault.Unavailable, "%s: the worker cannot be reached: %w", name, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusNoContent {
+		return readProblem(resp)
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxProblem))
+	return nil
+}
