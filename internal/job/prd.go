@@ -232,6 +232,14 @@ func underField(prefix string, err error) error {
 	return &c
 }
 
+// CheckWord refuses what is not a usable id or name from outside.
+func CheckWord(field, s string) error {
+	if strings.TrimSpace(s) == "" {
+		return fault.Field(field, "must not be empty")
+	}
+	return checkText(field, s, MaxWord)
+}
+
 // checkText refuses what no database and no terminal should be handed.
 func checkText(field, s string, most int) error {
 	switch {

@@ -1,0 +1,149 @@
+// Package bench measures Aurea as its users meet it: real processes of this
+// binary, over HTTP on loopback, with a disk that is synced. It prints rates
+// and ratios and asserts nothing.
+//
+// It is a client like any other: it knows the doors, and no adapter. What must
+// be prepared behind them (a database with a million events) is handed in.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Bench is one run of measurements.
+type Bench struct {
+	// Binary is the program to measure: this one.
+	Binary string
+	// Seed fills a new data folder with n events of ended jobs.
+	Seed func(ctx context.Context, data string, n int) error
+	// Log gets the output of the processes.
+	Log io.Writer
+	// Progress is told what is being done.
+	Progress func(format string, args ...any)
+}
+
+// rig is a manager and a worker, as processes, on a data folder of their own.
+type rig struct {
+	url   string
+	procs []*process
+}
+
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// start starts a process of the binary with just the environment given.
+func (b *Bench) start(role string, env ...string) (*process, error) {
+	cmd := exec.Command(b.Binary, role)
+	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LOG_LEVEL=warn"}, env...)
+	cmd.Stdout, cmd.Stderr = b.Log, b.Log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", role, err)
+	}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() { defer close(p.done); _ = cmd.Wait() }()
+	return p, nil
+}
+
+// stop asks, waits, and then insists.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(10 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+}
+
+// setUp starts a manager over data, and a worker with the fake driver.
+func (b *Bench) setUp(ctx context.Context, data string, snapshots bool) (*rig, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{url: "http://127.0.0.1:" + strconv.Itoa(port)}
+	manager, err := b.start("manager", "AUREA_DATA="+data, "HOST=127.0.0.1", "PORT="+strconv.Itoa(port))
+	if err != nil {
+		return nil, err
+	}
+	r.procs = append(r.procs, manager)
+	if err := r.await(ctx, "/ready", manager); err != nil {
+		r.tearDown()
+		return nil, err
+	}
+	worker, err := b.start("worker", "MANAGER_URL="+r.url, "WORKER_ID=bench", "AUREA_DRIVER=fake", "AUREA_CONCURRENCY=16",
+		"AUREA_DATA="+data, "SANDBOX_BASE="+filepath.Join(data, "sandbox"), "AUREA_SNAPSHOTS="+strconv.FormatBool(snapshots))
+	if err != nil {
+		r.tearDown()
+		return nil, err
+	}
+	r.procs = append(r.procs, worker)
+	return r, nil
+}
+
+// tearDown stops what setUp started, the worker first.
+func (r *rig) tearDown() {
+	for _, p := range slices.Backward(r.procs) {
+		p.stop()
+	}
+}
+
+// await polls a path until it answers 200.
+func (r *rig) await(ctx context.Context, path string, p *process) error {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 4000 {
+		if _, err := r.get(ctx, path, nil); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-p.done:
+			return errors.New("the manager ended instead of starting; run with --verbose to see why")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return errors.New("the manager did not become ready within 20 s")
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck,forcetypeassert // a TCP listener has a TCP address
+}
+
+// folder makes a data folder that is removed by the returned func.
+func folder() (string, func(), error) {
+	d, err := os.MkdirTemp("", "aurea-bench-")
+	if err != nil {
+		return "", nil, fmt.Errorf("make data folder: %w", err)
+	}
+	return d, func() { _ = os.RemoveAll(d) }, nil
+}
+
+// percentile returns the p-th percentile of ds, which it sorts.
+func percentile(ds []time.Duration, p float64) time.Duration {
+	if len(ds) == 0 {
+		return 0
+	}
+	slices.Sort(ds)
+	return ds[min(int(p/100*float64(len(ds))), len(ds)-1)]
+}

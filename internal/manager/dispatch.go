@@ -1,0 +1,322 @@
+package manager
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+var _ dispatch.Manager = (*Manager)(nil)
+
+// Register announces a worker.
+func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispatch.Welcome, error) {
+	if err := checkRegistration(r); err != nil {
+		return dispatch.Welcome{}, err
+	}
+	now := m.Now()
+	w := job.Worker{
+		ID: r.WorkerID, Identity: r.Identity, Incarnation: r.Incarnation, Role: r.Role, Models: r.Models,
+		Slots: r.Slots, Version: r.Version, RegisteredAt: now, SeenAt: now,
+	}
+	for _, d := range r.Drivers {
+		w.Drivers = append(w.Drivers, d.Name)
+	}
+	if err := m.admit(ctx, w); err != nil {
+		return dispatch.Welcome{}, err
+	}
+	if err := m.Queue.Release(ctx, w.ID, r.Holding, "worker_restarted"); err != nil {
+		return dispatch.Welcome{}, fmt.Errorf("give back old leases: %w", err)
+	}
+	gone, _, err := m.Queue.Extend(ctx, w.ID, r.Holding)
+	if err != nil {
+		return dispatch.Welcome{}, fmt.Errorf("extend held leases: %w", err)
+	}
+	s := &session{id: job.NewID(), worker: w, seen: now}
+	m.sessions.add(s)
+	m.work.wake()
+	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone}, nil
+}
+
+func checkRegistration(r dispatch.Registration) error {
+	if r.Wire != dispatch.Version {
+		return fault.New(fault.Conflict, "this manager speaks version %d of the wire, the worker version %d; run the same release on both", dispatch.Version, r.Wire).WithCode("wire_version")
+	}
+	for _, w := range []struct{ field, word string }{{"worker_id", r.WorkerID}, {"identity", r.Identity}, {"incarnation", r.Incarnation}, {"role", r.Role}} {
+		if err := job.CheckWord(w.field, w.word); err != nil {
+			return err
+		}
+	}
+	if len(r.Models) > 64 || len(r.Drivers) > 64 || len(r.Holding) > dispatch.MaxHeld || r.Slots < 0 || len(r.Version) > 200 {
+		return fault.New(fault.Invalid, "the registration is out of bounds")
+	}
+	return nil
+}
+
+// admit writes the worker down, unless another live one has its id.
+func (m *Manager) admit(ctx context.Context, w job.Worker) error {
+	attending := m.sessions.attending(w.ID)
+	err := m.Store.Update(ctx, func(tx store.Tx) error {
+		old, err := tx.Workers().Get(ctx, w.ID)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		if err == nil && old.Identity != w.Identity && (attending || old.Connected && w.SeenAt.Sub(old.SeenAt) < m.LeaseTerm) {
+			return fault.New(fault.Conflict, "a live worker already has the id %q (last heard of %s ago); give this one another WORKER_ID, or stop the other",
+				w.ID, w.SeenAt.Sub(old.SeenAt).Round(time.Millisecond)).WithCode("worker_id_taken")
+		}
+		if err := tx.Workers().Put(ctx, w); err != nil {
+			return err
+		}
+		data, _ := json.Marshal(map[string]any{"incarnation": w.Incarnation, "role": w.Role, "drivers": w.Drivers, "slots": w.Slots})
+		return tx.Events().Append(ctx, &event.Event{Type: event.WorkerRegistered, Version: 1, Entity: "worker", EntityID: w.ID, Actor: w.ID, At: w.SeenAt, Data: data})
+	})
+	if fault.CodeOf(err) == "worker_id_taken" {
+		m.Logger.Warn("refused a second worker with the same id", "worker", w.ID)
+		if told := m.tell(ctx, event.Event{Type: event.WorkerRefused, Entity: "worker", EntityID: w.ID}); told != nil {
+			m.Logger.Error("could not record the refusal", "error", told)
+		}
+	}
+	return err
+}
+
+// Lease waits for work.
+func (m *Manager) Lease(ctx context.Context, req dispatch.LeaseRequest) ([]dispatch.Lease, error) {
+	s, err := m.sessions.get(req.Session)
+	if err != nil {
+		return nil, err
+	}
+	m.saw(ctx, s)
+	deadline := time.NewTimer(min(max(req.Wait, 0), dispatch.MaxWait))
+	defer deadline.Stop()
+	for {
+		wake := m.idle.wait() // before the look: what comes during it must not be missed
+		jobs, err := m.Queue.Lease(ctx, s.worker, min(max(req.Max, 1), dispatch.MaxLeases))
+		if err != nil || len(jobs) > 0 {
+			return leases(jobs), err
+		}
+		select {
+		case <-wake:
+		case <-deadline.C:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, nil //nolint:nilerr // an early return without work is not an error
+		}
+		if _, err := m.sessions.get(req.Session); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func leases(jobs []job.Job) []dispatch.Lease {
+	out := make([]dispatch.Lease, 0, len(jobs))
+	for i := range jobs {
+		j := &jobs[i]
+		out = append(out, dispatch.Lease{
+			Held: dispatch.Held{JobID: j.ID, Fence: j.Fence}, Attempt: j.Attempt, RootID: j.RootID, ProjectID: j.ProjectID,
+			Title: j.Title, Role: j.Role, Payload: j.Payload, Timeout: j.Timeout, Until: j.LeaseUntil,
+		})
+	}
+	return out
+}
+
+// Extend renews leases.
+func (m *Manager) Extend(ctx context.Context, req dispatch.ExtendRequest) (dispatch.ExtendAnswer, error) {
+	s, err := m.sessions.get(req.Session)
+	if err != nil {
+		return dispatch.ExtendAnswer{}, err
+	}
+	if len(req.Held) > dispatch.MaxHeld {
+		return dispatch.ExtendAnswer{}, fault.Field("held", "at most %d leases fit in one call", dispatch.MaxHeld)
+	}
+	m.saw(ctx, s)
+	gone, until, err := m.Queue.Extend(ctx, s.worker.ID, req.Held)
+	return dispatch.ExtendAnswer{Gone: gone, Until: until}, err
+}
+
+// Report takes events and output of running jobs.
+func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispatch.Refusals, error) {
+	s, err := m.sessions.get(req.Session)
+	if err != nil {
+		return dispatch.Refusals{}, err
+	}
+	if len(req.Items) > dispatch.MaxReports {
+		return dispatch.Refusals{}, fault.Field("items", "at most %d fit in one call", dispatch.MaxReports)
+	}
+	refused, err := m.Queue.Report(ctx, s.worker.ID, req.Items)
+	if err != nil {
+		return dispatch.Refusals{}, err
+	}
+	no := map[dispatch.Held]bool{}
+	for _, r := range refused {
+		no[r.Held] = true
+	}
+	for _, it := range req.Items {
+		if it.Output == nil || no[it.Held] {
+			continue
+		}
+		if err := m.outputs.take(it.Held, it.Output); err != nil {
+			return dispatch.Refusals{}, err
+		}
+	}
+	m.outputs.arrived.wake()
+	return dispatch.Refusals{Refused: refused}, nil
+}
+
+// Finish takes results: first their bytes, then, in one transaction, what they
+// mean.
+func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispatch.Refusals, error) {
+	s, err := m.sessions.get(req.Session)
+	if err != nil {
+		return dispatch.Refusals{}, err
+	}
+	if len(req.Results) > dispatch.MaxFinishes {
+		return dispatch.Refusals{}, fault.Field("results", "at most %d fit in one call", dispatch.MaxFinishes)
+	}
+	for i := range req.Results {
+		if err := m.takeBlobs(ctx, &req.Results[i]); err != nil {
+			return dispatch.Refusals{}, err
+		}
+	}
+	refused, err := m.Queue.Finish(ctx, s.worker.ID, req.Results)
+	if err != nil {
+		return dispatch.Refusals{}, err
+	}
+	for i := range req.Results {
+		m.outputs.drop(req.Results[i].Held)
+	}
+	m.outputs.arrived.wake()
+	m.work.wake() // dependents may be ready, retries may be due
+	return dispatch.Refusals{Refused: refused}, nil
+}
+
+// takeBlobs stores what rides along with a result, and demands that all that
+// it refers to is there: evidence never names bytes that nobody has.
+func (m *Manager) takeBlobs(ctx context.Context, r *dispatch.Result) error {
+	if len(r.Artifacts) > dispatch.MaxArtifacts {
+		return fault.Field("artifacts", "at most %d fit in one result", dispatch.MaxArtifacts)
+	}
+	for digest, data := range r.Inline {
+		if err := m.Blobs.Put(ctx, digest, int64(len(data)), bytes.NewReader(data)); err != nil {
+			return err
+		}
+	}
+	need := make([]string, 0, len(r.Artifacts)+1)
+	for _, a := range r.Artifacts {
+		if err := job.CheckPath("artifacts", a.Name); err != nil {
+			return err
+		}
+		need = append(need, a.SHA256)
+	}
+	if snap := r.Record.Snapshot; snap != nil {
+		need = append(need, snap.SHA256)
+	}
+	for _, digest := range need {
+		there, err := m.Blobs.Has(ctx, digest)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return fault.New(fault.Invalid, "the result names the blob %s, which was never put", digest).WithCode("blob_missing")
+		}
+	}
+	return nil
+}
+
+// PutBlob stores bytes under their digest.
+func (m *Manager) PutBlob(ctx context.Context, session, sha256 string, size int64, r io.Reader) error {
+	if _, err := m.sessions.get(session); err != nil {
+		return err
+	}
+	if size < 0 || size > dispatch.MaxBlobBytes {
+		return fault.New(fault.TooLarge, "a blob can have at most %d bytes", int64(dispatch.MaxBlobBytes))
+	}
+	return m.Blobs.Put(ctx, sha256, size, r)
+}
+
+// Attend holds a worker's command stream.
+func (m *Manager) Attend(ctx context.Context, id string, rc dispatch.Receiver) error {
+	s, err := m.sessions.get(id)
+	if err != nil {
+		return err
+	}
+	open := s.open(ctx, rc)
+	if err := m.connected(ctx, s, true); err != nil {
+		s.leave(rc)
+		return err
+	}
+	<-open.Done()
+	if s.leave(rc) {
+		bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 5*time.Second, errStopped)
+		defer cancel()
+		if err := m.connected(bounded, s, false); err != nil {
+			m.Logger.Error("could not record that a worker's stream closed", "worker", s.worker.ID, "error", err)
+		}
+	}
+	return context.Cause(open)
+}
+
+// Leave says goodbye.
+func (m *Manager) Leave(ctx context.Context, id string) error {
+	s, err := m.sessions.get(id)
+	if err != nil {
+		return err
+	}
+	if err := m.Queue.Release(ctx, s.worker.ID, nil, "worker_left"); err != nil {
+		return err
+	}
+	if err := m.connected(ctx, s, false); err != nil {
+		return err
+	}
+	m.sessions.remove(s)
+	s.close(errStopped)
+	m.work.wake()
+	return m.tell(ctx, event.Event{Type: event.WorkerLeft, Entity: "worker", EntityID: s.worker.ID, Actor: s.worker.ID})
+}
+
+// connected writes down whether a worker's stream is open, unless another
+// incarnation has taken its place.
+func (m *Manager) connected(ctx context.Context, s *session, open bool) error {
+	return m.Store.Update(ctx, func(tx store.Tx) error {
+		w, err := tx.Workers().Get(ctx, s.worker.ID)
+		if err != nil || w.Incarnation != s.worker.Incarnation {
+			return err
+		}
+		w.Connected, w.SeenAt = open, m.Now()
+		return tx.Workers().Put(ctx, w)
+	})
+}
+
+// saw notes a sign of life, now and then.
+func (m *Manager) saw(ctx context.Context, s *session) {
+	if !s.due(m.Now()) {
+		return
+	}
+	if err := m.connected(ctx, s, true); err != nil && ctx.Err() == nil {
+		m.Logger.Error("could not note a worker's sign of life", "worker", s.worker.ID, "error", err)
+	}
+}
+
+// halt tells workers to stop work that was cancelled. A worker that cannot be
+// reached learns it when it next extends its lease.
+func (m *Manager) halt(ctx context.Context, worker string, c dispatch.Cancel) {
+	rc := m.sessions.receiver(worker)
+	if rc == nil {
+		return
+	}
+	m.tasks.Go(func() {
+		bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 5*time.Second, errStopped)
+		defer cancel()
+		if err := rc.Cancel(bounded, c); err != nil {
+			m.Logger.Warn("could not tell a worker to stop; it will learn it with its next extension", "worker", worker, "job", c.JobID, "error", err)
+		}
+	})
+}

@@ -1,0 +1,236 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// SubmitPRD stores a plan and its jobs. The same idempotency key with the same
+// request answers as it did before.
+func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, requestDigest string) (job.Submission, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return job.Submission{}, err
+	}
+	s, err := m.Queue.Submit(ctx, c, prd, idempotencyKey, requestDigest)
+	if err == nil && !s.Replayed {
+		m.work.wake()
+	}
+	return s, err
+}
+
+// Jobs lists jobs that the caller may see, newest first.
+func (m *Manager) Jobs(ctx context.Context, f store.JobFilter) (jobs []job.Job, err error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !c.SeesAll() {
+		f.Owner = c.ID
+	}
+	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
+		jobs, err = tx.Jobs().List(ctx, f)
+		return err
+	})
+	return jobs, err
+}
+
+// Job returns one job.
+func (m *Manager) Job(ctx context.Context, id string) (j job.Job, err error) {
+	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
+		j, err = visible(ctx, tx, id)
+		return err
+	})
+	return j, err
+}
+
+// visible returns a job that the caller may see; what it may not see does not
+// exist for it.
+func visible(ctx context.Context, tx store.Tx, id string) (job.Job, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return job.Job{}, err
+	}
+	j, err := tx.Jobs().Get(ctx, id)
+	if err == nil && !c.SeesAll() && j.Owner != c.ID {
+		return job.Job{}, fault.New(fault.NotFound, "no job has the id %q", id)
+	}
+	return j, err
+}
+
+// Claim gives a job to a worker that asked for it by name.
+func (m *Manager) Claim(ctx context.Context, id, worker string) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) { return m.Queue.Claim(ctx, c, id, worker) })
+}
+
+// Complete takes the result of a worker that claimed a job over HTTP.
+func (m *Manager) Complete(ctx context.Context, id, worker string, fence *int64, success bool, details json.RawMessage) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
+		return m.Queue.Complete(ctx, c, id, worker, fence, success, details)
+	})
+}
+
+// SubmitWork hands a job over for validation.
+func (m *Manager) SubmitWork(ctx context.Context, id, worker string, fence *int64, details json.RawMessage) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
+		return m.Queue.SubmitWork(ctx, c, id, worker, fence, details)
+	})
+}
+
+// Validate ends a submitted job by a validator's word.
+func (m *Manager) Validate(ctx context.Context, id string, v job.Validation) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) { return m.Queue.Validate(ctx, c, id, v) })
+}
+
+// Assign binds a job to a worker or model by hand.
+func (m *Manager) Assign(ctx context.Context, id, model string) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) { return m.Queue.Assign(ctx, c, id, model) })
+}
+
+// Retry gives an ended job, or all failed jobs of a root, another life.
+func (m *Manager) Retry(ctx context.Context, id string) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) { return m.Queue.Retry(ctx, c, id) })
+}
+
+// Heartbeat extends the lease of a job that was claimed over HTTP.
+func (m *Manager) Heartbeat(ctx context.Context, id, worker string, fence *int64) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) { return m.Queue.Heartbeat(ctx, c, id, worker, fence) })
+}
+
+// Cancel ends a job, and really stops it where it runs.
+func (m *Manager) Cancel(ctx context.Context, id, reason string) (job.Job, error) {
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
+		j, stops, err := m.Queue.Cancel(ctx, c, id, reason)
+		for _, s := range stops {
+			m.halt(ctx, s.Worker, dispatch.Cancel{Held: s.Held, Reason: reason})
+		}
+		return j, err
+	})
+}
+
+// move makes a change on behalf of the caller, and wakes whoever may now have
+// something to do.
+func (m *Manager) move(ctx context.Context, change func(policy.Caller) (job.Job, error)) (job.Job, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return job.Job{}, err
+	}
+	j, err := change(c)
+	if err == nil {
+		m.work.wake()
+		m.idle.wake()
+	}
+	return j, err
+}
+
+// Stream stores a piece of progress that a worker sent over HTTP.
+func (m *Manager) Stream(ctx context.Context, id, worker, chunk string, final bool) (job.Job, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return job.Job{}, err
+	}
+	var j job.Job
+	err = m.Store.Update(ctx, func(tx store.Tx) (err error) {
+		if j, err = visible(ctx, tx, id); err != nil {
+			return err
+		}
+		if err := j.Demand("stream to", job.InProgress, job.Validating); err != nil {
+			return err
+		}
+		if worker != "" && worker != j.Worker {
+			return fault.New(fault.Conflict, "job %s is held by %q, not by %q", id, j.Worker, worker).WithCode("not_holder")
+		}
+		data, err := json.Marshal(map[string]any{"chunk": chunk, "final": final})
+		if err != nil {
+			return err
+		}
+		return tx.Events().Append(ctx, &event.Event{
+			Type: event.JobStream, Version: 1, Entity: "job", EntityID: id, JobID: id, RootID: j.RootID,
+			ProjectID: j.ProjectID, Actor: c.ID, Owner: j.Owner, At: m.Now(), Data: data,
+		})
+	})
+	return j, err
+}
+
+// Events lists stored events that the caller may see.
+func (m *Manager) Events(ctx context.Context, f event.Filter, limit int) (events []event.Event, err error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !c.SeesAll() {
+		f.Owner = c.ID
+	}
+	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
+		events, err = tx.Events().List(ctx, f, limit)
+		return err
+	})
+	return events, err
+}
+
+// LastEvent returns the cursor of the newest event.
+func (m *Manager) LastEvent(ctx context.Context) (seq int64, err error) {
+	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
+		seq, err = tx.Events().Last(ctx)
+		return err
+	})
+	return seq, err
+}
+
+// WatchEvents returns wake-ups after new events, until ctx ends.
+func (m *Manager) WatchEvents(ctx context.Context) <-chan struct{} { return m.Store.Watch(ctx) }
+
+// QueueStats counts the caller's jobs.
+func (m *Manager) QueueStats(ctx context.Context) (store.JobStats, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return store.JobStats{}, err
+	}
+	return m.Queue.Stats(ctx, c)
+}
+
+// Workers lists the workers that have registered.
+func (m *Manager) Workers(ctx context.Context) (ws []job.Worker, err error) {
+	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
+		ws, err = tx.Workers().List(ctx)
+		return err
+	})
+	return ws, err
+}
+
+// maxLog bounds one piece of output.
+const maxLog = 256 << 10
+
+// Logs returns output of a job's newest try from an offset on: live while it
+// runs, from the blobs when it has ended.
+func (m *Manager) Logs(ctx context.Context, id string, s sandbox.Stream, offset int64) (job.Log, error) {
+	if offset < 0 {
+		return job.Log{}, fault.Field("offset", "must not be negative")
+	}
+	j, err := m.Job(ctx, id)
+	if err != nil {
+		return job.Log{}, err
+	}
+	l := job.Log{Attempt: j.Attempt, Ended: j.State.Ended() || j.IsRoot(), Next: offset}
+	if j.State == job.InProgress && !j.IsRoot() {
+		l.Data, err = m.outputs.read(dispatch.Held{JobID: id, Fence: j.Fence}, s, offset, maxLog)
+	} else {
+		l.Data, err = m.storedLog(ctx, id, j.Attempt, s, offset)
+	}
+	l.Next += int64(len(l.Data))
+	if len(l.Data) == maxLog {
+		l.Ended = false // there may be more to read
+	}
+	return l, err
+}
+
+// LogsArrived returns a channel that is closed when some output has arrived.
+func (m *Manager) LogsArrived() <-chan struct{} { return m.outputs.arrived.wait() }

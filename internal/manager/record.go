@@ -1,0 +1,123 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// Evidence returns the record of one try of a job; attempt 0 is the newest.
+func (m *Manager) Evidence(ctx context.Context, id string, attempt int) (r evidence.Record, err error) {
+	err = m.Store.View(ctx, func(tx store.Tx) error {
+		if _, err := visible(ctx, tx, id); err != nil {
+			return err
+		}
+		r, err = tx.Records().Get(ctx, id, attempt)
+		return err
+	})
+	return r, err
+}
+
+// Artifacts lists what one try of a job left.
+func (m *Manager) Artifacts(ctx context.Context, id string, attempt int) (as []evidence.Artifact, err error) {
+	err = m.Store.View(ctx, func(tx store.Tx) error {
+		if _, err := visible(ctx, tx, id); err != nil {
+			return err
+		}
+		as, err = tx.Records().Artifacts(ctx, id, attempt)
+		return err
+	})
+	return as, err
+}
+
+// OpenArtifact opens one artifact by name.
+func (m *Manager) OpenArtifact(ctx context.Context, id string, attempt int, name string) (io.ReadSeekCloser, evidence.Artifact, error) {
+	as, err := m.Artifacts(ctx, id, attempt)
+	if err != nil {
+		return nil, evidence.Artifact{}, err
+	}
+	for _, a := range as {
+		if a.Name == name {
+			b, _, err := m.Blobs.Open(ctx, a.SHA256)
+			return b, a, err
+		}
+	}
+	return nil, evidence.Artifact{}, fault.New(fault.NotFound, "job %s left no artifact named %q", id, name)
+}
+
+// OpenSnapshot opens the snapshot of one try.
+func (m *Manager) OpenSnapshot(ctx context.Context, id string, attempt int) (io.ReadSeekCloser, evidence.Snapshot, error) {
+	r, err := m.Evidence(ctx, id, attempt)
+	if err != nil {
+		return nil, evidence.Snapshot{}, err
+	}
+	if r.Snapshot == nil {
+		return nil, evidence.Snapshot{}, fault.New(fault.NotFound, "no snapshot was taken of job %s", id)
+	}
+	b, _, err := m.Blobs.Open(ctx, r.Snapshot.SHA256)
+	return b, *r.Snapshot, err
+}
+
+// storedLog reads the output of an ended try. A try that left no record, or a
+// job that never ran, has no output.
+func (m *Manager) storedLog(ctx context.Context, id string, attempt int, s sandbox.Stream, offset int64) ([]byte, error) {
+	if attempt == 0 {
+		return nil, nil
+	}
+	name := evidence.StdoutLog
+	if s == sandbox.Stderr {
+		name = evidence.StderrLog
+	}
+	b, _, err := m.OpenArtifact(ctx, id, attempt, name)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = b.Close() }()
+	if _, err := b.Seek(offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	p := make([]byte, maxLog)
+	n, err := io.ReadFull(b, p)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, err
+	}
+	return p[:n], nil
+}
+
+// Health looks at the workers that are connected now.
+func (m *Manager) Health(ctx context.Context) (job.Health, error) {
+	h := job.Health{Uptime: m.Now().Sub(m.started)}
+	ws, err := m.Workers(ctx)
+	if err != nil {
+		return h, err
+	}
+	seen := map[string]bool{}
+	for _, w := range ws {
+		if !m.sessions.attending(w.ID) {
+			continue
+		}
+		h.Workers++
+		for _, d := range w.Drivers {
+			if !seen[d] {
+				seen[d] = true
+				h.Drivers = append(h.Drivers, d)
+			}
+		}
+	}
+	return h, nil
+}
+
+// Ready reports whether the database answers.
+func (m *Manager) Ready(ctx context.Context) error {
+	_, err := m.LastEvent(ctx)
+	return err
+}
