@@ -14,12 +14,20 @@ import (
 	"github.com/aurea-dev/aurea/internal/store/sqlite"
 )
 
-func open(t testing.TB, path string) *sqlite.Store {
+// openFile opens a database that the caller closes.
+func openFile(t testing.TB, path string) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// open opens a database until the end of the test.
+func open(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
+	s := openFile(t, path)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -101,6 +109,21 @@ func BenchmarkStatements(b *testing.B) {
 	})
 	bench("leasable", func(tx store.Tx, _ *job.Job) error {
 		_, err := tx.Jobs().Leasable(ctx, []string{"a", "b"}, 4)
+		return err
+	})
+	bench("due", func(tx store.Tx, _ *job.Job) error { _, err := tx.Jobs().Due(ctx, time.Now(), 4); return err })
+	bench("expired", func(tx store.Tx, _ *job.Job) error { _, err := tx.Jobs().Expired(ctx, time.Now(), 4); return err })
+	bench("list events of a job", func(tx store.Tx, j *job.Job) error {
+		_, err := tx.Events().List(ctx, event.Filter{JobID: j.ID, After: 1}, 100)
+		return err
+	})
+	bench("list jobs", func(tx store.Tx, _ *job.Job) error {
+		_, err := tx.Jobs().List(ctx, store.JobFilter{State: job.Queued, Owner: "local"})
+		return err
+	})
+	bench("stats", func(tx store.Tx, _ *job.Job) error { _, err := tx.Jobs().Stats(ctx, "local"); return err })
+	bench("acquire", func(tx store.Tx, _ *job.Job) error {
+		_, _, err := tx.Leaders().Acquire(ctx, "a", time.Now(), time.Minute, false)
 		return err
 	})
 }

@@ -61,7 +61,7 @@ func eventList(f event.Filter, limit int) (string, []any) {
 	addIn(&c, "type", f.Types)
 	addIn(&c, "entity_id", f.EntityIDs)
 	addIn(&c, "entity", f.Entities)
-	return `SELECT seq, ` + eventColumns + ` FROM event` + c.where() + ` ORDER BY seq LIMIT ` + c.arg(limit), c.args
+	return `SELECT seq, ` + eventColumns + ` FROM event` + c.where() + ` ORDER BY seq` + c.limit(limit), c.args
 }
 
 func (t events) Last(ctx context.Context) (int64, error) {

@@ -55,11 +55,12 @@ const (
 // partial indexes that serve them.
 const (
 	queuedAndFree = ` WHERE state = 'QUEUED' AND waiting = 0`
+	limit2        = ` LIMIT $2 + 0` // see conditions.limit
 	inWork        = ` WHERE state IN ('IN_PROGRESS', 'VALIDATING') AND id <> root_id`
 
-	jobDue       = jobSelect + queuedAndFree + ` AND ready_at <= $1 ORDER BY priority DESC, seq LIMIT $2`
+	jobDue       = jobSelect + queuedAndFree + ` AND ready_at <= $1 ORDER BY priority DESC, seq` + limit2
 	jobNextReady = `SELECT ready_at FROM job` + queuedAndFree + ` ORDER BY ready_at LIMIT 1`
-	jobExpired   = jobSelect + inWork + ` AND lease_until < $1 ORDER BY lease_until, seq LIMIT $2`
+	jobExpired   = jobSelect + inWork + ` AND lease_until < $1 ORDER BY lease_until, seq` + limit2
 	jobHeldBy    = jobSelect + inWork + ` AND worker = $1 ORDER BY seq`
 	jobBusy      = `SELECT project_id, COUNT(*) FROM job
 		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND id <> root_id GROUP BY project_id`
@@ -135,9 +136,19 @@ func (t jobs) Put(ctx context.Context, j *job.Job) error {
 }
 
 func (t jobs) List(ctx context.Context, f store.JobFilter) ([]job.Job, error) {
+	query, args := jobList(f)
+	return t.list(ctx, "list jobs", query, args...)
+}
+
+func jobList(f store.JobFilter) (string, []any) {
 	var c conditions
+	if f.State != "" {
+		// The cast keeps SQLite from holding the value against the partial
+		// indexes, for which it would plan anew each time.
+		c.add("state = CAST(? AS TEXT)", string(f.State))
+	}
 	for _, word := range []struct{ column, value string }{
-		{"state", string(f.State)}, {"role", f.Role}, {"root_id", f.RootID},
+		{"role", f.Role}, {"root_id", f.RootID},
 		{"owner", f.Owner}, {"outcome", string(f.Outcome)},
 	} {
 		if word.value != "" {
@@ -154,8 +165,7 @@ func (t jobs) List(ctx context.Context, f store.JobFilter) ([]job.Job, error) {
 	if limit < 1 {
 		limit = defaultListLimit
 	}
-	query := jobSelect + c.where() + ` ORDER BY seq DESC LIMIT ` + c.arg(limit)
-	return t.list(ctx, "list jobs", query, c.args...)
+	return jobSelect + c.where() + ` ORDER BY seq DESC` + c.limit(limit), c.args
 }
 
 func (t jobs) Due(ctx context.Context, now time.Time, limit int) ([]job.Job, error) {
@@ -188,13 +198,13 @@ func leasable(names []string, limit int) (string, []any) {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	var c conditions
-	most := c.arg(limit)
+	most := c.limit(limit)
 	parts := make([]string, len(names))
 	for i, name := range names {
 		parts[i] = `SELECT seq FROM (SELECT seq FROM job WHERE state = 'ASSIGNED' AND assigned_model = ` + c.arg(name) +
-			` ORDER BY priority DESC, seq LIMIT ` + most + `) AS mine`
+			` ORDER BY priority DESC, seq` + most + `) AS mine`
 	}
-	return jobSelect + ` WHERE seq IN (` + strings.Join(parts, ` UNION ALL `) + `) ORDER BY priority DESC, seq LIMIT ` + most, c.args
+	return jobSelect + ` WHERE seq IN (` + strings.Join(parts, ` UNION ALL `) + `) ORDER BY priority DESC, seq` + most, c.args
 }
 
 func (t jobs) Expired(ctx context.Context, now time.Time, limit int) ([]job.Job, error) {

@@ -117,6 +117,10 @@ func (c *conditions) arg(value any) string {
 	return "$" + strconv.Itoa(len(c.args))
 }
 
+// limit adds a bound and returns " LIMIT ...". The sum hides the value from
+// SQLite's planner, which would otherwise plan the statement anew each time.
+func (c *conditions) limit(n int) string { return " LIMIT " + c.arg(n) + " + 0" }
+
 // where returns " WHERE ..." or nothing.
 func (c *conditions) where() string {
 	if len(c.terms) == 0 {
