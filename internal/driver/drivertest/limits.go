@@ -1,0 +1,200 @@
+package drivertest
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// limitChecks are the sentences on limits and networks.
+func limitChecks() []check {
+	return []check{
+		{"a limit that is not declared is refused before any side effect", undeclaredLimit},
+		{"a limit that is declared is enforced as asked", declaredLimit},
+		{"a network that is not declared is refused before any side effect", undeclaredNetwork},
+		{"no network is the default and is enforced", noNetwork},
+		{"a disk limit holds", diskLimit},
+		{"Usage says what it can measure", usage},
+	}
+}
+
+// oneLimit is one limit, whether it is declared, and a modest amount of it.
+type oneLimit struct {
+	name     string
+	declared bool
+	limits   sandbox.Limits
+}
+
+func eachLimit(c sandbox.Capabilities) []oneLimit {
+	return []oneLimit{
+		{"cpu", c.CPU, sandbox.Limits{MilliCPU: 500}},
+		{"memory", c.Memory, sandbox.Limits{Memory: 256 << 20}},
+		{"processes", c.Processes, sandbox.Limits{Processes: 64}},
+		{"disk", c.Disk, sandbox.Limits{Disk: 64 << 20}},
+		{"open files", c.OpenFiles, sandbox.Limits{OpenFiles: 256}},
+	}
+}
+
+// refused fails unless Create refuses the spec with the code and does nothing.
+func (r *rig) refused(spec sandbox.Spec, code string) {
+	r.Helper()
+	_, err := r.d.Create(r.ctx, spec, func(h sandbox.Handle) error {
+		r.Error("a handle was reported for what must be refused")
+		return r.sweep(h)
+	})
+	r.wantKind("create", err, fault.Invalid)
+	r.wantText("code", fault.CodeOf(err), code)
+	if r.listed(spec.ID) {
+		r.Error("what was refused is listed")
+	}
+}
+
+func undeclaredLimit(r *rig) {
+	for _, l := range eachLimit(r.d.Capabilities()) {
+		if l.declared {
+			continue
+		}
+		spec := r.spec()
+		spec.Limits = l.limits
+		r.refused(spec, "limit_unenforceable")
+	}
+}
+
+func declaredLimit(r *rig) {
+	for _, l := range eachLimit(r.d.Capabilities()) {
+		if !l.declared {
+			continue
+		}
+		spec := r.spec()
+		spec.Limits = l.limits
+		b := r.create(spec)
+		if err := l.limits.Hold(b.Enforced()); err != nil {
+			r.Errorf("%s: %v", l.name, err)
+		}
+		r.say(b, "true")
+	}
+}
+
+func undeclaredNetwork(r *rig) {
+	all := []sandbox.Network{sandbox.NetworkNone, sandbox.NetworkController, sandbox.NetworkAllowlist, sandbox.NetworkFull}
+	for _, network := range all {
+		if slices.Contains(r.d.Capabilities().Networks, network) {
+			continue
+		}
+		spec := r.spec()
+		spec.Network = network
+		r.refused(spec, "network_unenforceable")
+	}
+}
+
+func noNetwork(r *rig) {
+	if !slices.Contains(r.d.Capabilities().Networks, sandbox.NetworkNone) {
+		r.Error("the driver cannot do without a network, so nothing may run in it by default")
+	}
+}
+
+func diskLimit(r *rig) {
+	r.need(r.d.Capabilities().Disk, "a disk limit")
+	const limit = 8 << 20
+	spec := r.spec()
+	spec.Limits.Disk = limit
+	b := r.create(spec)
+	exit, _ := r.run(b, r.sh("head -c 33554432 /dev/zero > big; exit 0"))
+	if exit.Lost || exit.Code != 0 {
+		r.Errorf("exit %+v: a full disk must not end the sandbox", exit)
+	}
+	var packed bytes.Buffer
+	if err := b.Get(r.ctx, "/workspace/big", &packed); err == nil && packed.Len() > 2*limit {
+		r.Errorf("%d bytes were written under a limit of %d", packed.Len(), limit)
+	}
+}
+
+func usage(r *rig) {
+	b := r.box()
+	r.say(b, "true")
+	u, err := b.Usage(r.ctx)
+	if err != nil {
+		r.Fatalf("usage: %v", err)
+	}
+	if u.CPU < -1 || u.PeakMemory < -1 || u.Processes < -1 {
+		r.Errorf("usage %+v has a field that is no measure and not -1", u)
+	}
+}
+
+// powerChecks are the optional powers.
+func powerChecks() []check {
+	return []check{
+		{"a paused sandbox goes on when it is resumed", pauses},
+		{"a pause that is not declared is not offered", noPause},
+		{"a snapshot can be started from", snapshots},
+		{"a snapshot that is not declared is refused", noSnapshot},
+	}
+}
+
+func pauses(r *rig) {
+	r.need(r.d.Capabilities().Pause, "pause")
+	b := r.box()
+	pauser, ok := b.(sandbox.Pauser)
+	if !ok {
+		r.Fatal("the driver declares pause, and its boxes have none")
+	}
+	spec := r.sh("echo up; cat; echo end")
+	spec.Stdin = true
+	p := r.exec(b, spec)
+	r.until(p, "up\n")
+	for range 2 {
+		if err := pauser.Pause(r.ctx); err != nil {
+			r.Fatalf("pause: %v", err)
+		}
+	}
+	if err := pauser.Resume(r.ctx); err != nil {
+		r.Fatalf("resume: %v", err)
+	}
+	if err := p.CloseInput(r.ctx); err != nil {
+		r.Fatalf("close input: %v", err)
+	}
+	if exit := r.wait(p); exit.Code != 0 {
+		r.Errorf("exit %+v", exit)
+	}
+}
+
+func noPause(r *rig) {
+	if r.d.Capabilities().Pause {
+		r.Skip("the driver declares pause")
+	}
+	if _, ok := r.box().(sandbox.Pauser); ok {
+		r.Error("the driver does not declare pause, and its boxes offer it")
+	}
+}
+
+func snapshots(r *rig) {
+	r.need(r.d.Capabilities().Snapshot, "snapshots")
+	b := r.box()
+	saver, ok := b.(sandbox.Snapshotter)
+	if !ok {
+		r.Fatal("the driver declares snapshots, and its boxes have none")
+	}
+	r.say(b, "echo saved > saved.txt")
+	where := filepath.Join(folder(r.T), "snapshot")
+	if err := saver.Snapshot(r.ctx, where); err != nil {
+		r.Fatalf("snapshot: %v", err)
+	}
+	spec := r.spec()
+	spec.Restore = where
+	r.wantText("the file", r.say(r.create(spec), "cat saved.txt"), "saved")
+}
+
+func noSnapshot(r *rig) {
+	if r.d.Capabilities().Snapshot {
+		r.Skip("the driver declares snapshots")
+	}
+	if _, ok := r.box().(sandbox.Snapshotter); ok {
+		r.Error("the driver does not declare snapshots, and its boxes offer them")
+	}
+	spec := r.spec()
+	spec.Restore = "/nowhere"
+	r.refused(spec, "snapshot_unsupported")
+}
