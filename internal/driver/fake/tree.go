@@ -25,6 +25,7 @@ func (n *node) isLink() bool { return n.mode&fs.ModeSymlink != 0 }
 const (
 	maxTreeBytes = 1 << 30
 	maxTreeNodes = 1 << 17
+	maxPath      = 4096
 )
 
 // tree is the file system of one sandbox.
@@ -47,6 +48,9 @@ func newTree(limit int64) *tree {
 // part need not exist, and is followed when it is a link and follow is set.
 func (t *tree) resolve(name string, follow bool) (string, *node, error) {
 	const maxHops = 40
+	if len(name) > maxPath {
+		return "", nil, syscall.ENAMETOOLONG
+	}
 	rest := strings.Split(path.Clean("/"+name), "/")[1:]
 	at, hops := "/", 0
 	for len(rest) > 0 {
@@ -148,21 +152,27 @@ func (t *tree) write(name string, data []byte, extend bool) error {
 func (t *tree) mkdirAll(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(name) > maxPath {
+		return syscall.ENAMETOOLONG
+	}
 	at := "/"
 	for part := range strings.SplitSeq(path.Clean("/"+name), "/") {
-		at = path.Join(at, part)
-		_, n, err := t.resolve(at, true)
-		if err != nil {
-			return err
+		next := path.Join(at, part)
+		n := t.nodes[next] // at has no links, so only the last part can be one
+		if n != nil && n.isLink() {
+			var err error
+			if next, n, err = t.resolve(next, true); err != nil {
+				return err
+			}
 		}
 		if n == nil {
-			err = t.putLocked(at, &node{mode: fs.ModeDir | 0o755}, true)
+			if err := t.putLocked(next, &node{mode: fs.ModeDir | 0o755}, true); err != nil {
+				return err
+			}
 		} else if !n.isDir() {
-			err = syscall.ENOTDIR
+			return syscall.ENOTDIR
 		}
-		if err != nil {
-			return err
-		}
+		at = next
 	}
 	return nil
 }
