@@ -1,6 +1,9 @@
 package queue
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // The waits between the tries of a job.
 const (
@@ -24,3 +27,6 @@ func (q *Queue) backoff(n int) time.Duration {
 	most := ceiling(n)
 	return min(max(q.cfg.Jitter(most), 0), most)
 }
+
+// randomJitter draws evenly from 0 to most.
+func randomJitter(most time.Duration) time.Duration { return rand.N(most + 1) }

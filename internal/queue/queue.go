@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/job"
@@ -72,7 +71,7 @@ func New(cfg Config) (*Queue, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Jitter == nil {
-		cfg.Jitter = func(most time.Duration) time.Duration { return rand.N(most + 1) }
+		cfg.Jitter = randomJitter
 	}
 	if cfg.LeaseTerm <= 0 {
 		cfg.LeaseTerm = DefaultLeaseTerm
