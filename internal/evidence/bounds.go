@@ -17,7 +17,7 @@ type Bounds struct {
 
 // DefaultBounds are far above what people leave behind and far below what
 // hurts the machine.
-func DefaultBounds() Bounds { return Bounds{Entries: 100_000, Depth: 64, Bytes: 4 << 30} }
+func DefaultBounds() Bounds { return Bounds{Entries: 100_000, Depth: 64, Bytes: 2 << 30} }
 
 // The bounds of names, as the host's file systems have them.
 const (

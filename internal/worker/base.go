@@ -1,0 +1,177 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+// base is the worker's folder, locked.
+type base struct {
+	folder   string
+	identity string
+	lock     *os.File
+}
+
+// openBase makes what is missing, takes the lock, and removes what earlier
+// processes left behind that nobody will ask for. A second worker on the same
+// folder is a fault of kind Conflict.
+func openBase(folder string) (*base, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, fmt.Errorf("find the worker's folder: %w", err)
+	}
+	b := &base{folder: folder}
+	for _, sub := range []string{"", "workspaces", "spool"} {
+		if err := os.MkdirAll(filepath.Join(folder, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("make the worker's folder: %w", err)
+		}
+	}
+	if err := b.takeLock(); err != nil {
+		return nil, err
+	}
+	if b.identity, err = identify(filepath.Join(folder, "worker.json")); err == nil {
+		err = b.sweepSpool()
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *base) takeLock() error {
+	f, err := os.OpenFile(filepath.Join(b.folder, "worker.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the worker's lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid, _ := io.ReadAll(io.LimitReader(f, 20))
+		f.Close() //nolint:errcheck // nothing was written
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return fault.New(fault.Conflict, "another worker (process %s) uses %s; stop it, or give this one another SANDBOX_BASE",
+				strings.TrimSpace(string(pid)), b.folder).WithCode("base_taken")
+		}
+		return fmt.Errorf("lock the worker's folder: %w", err)
+	}
+	b.lock = f
+	// The number only helps people; the lock is what counts.
+	_ = f.Truncate(0)
+	_, _ = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return nil
+}
+
+func (b *base) close() { b.lock.Close() } //nolint:errcheck // closing gives the lock up
+
+func (b *base) snapshots() string               { return filepath.Join(b.folder, "snapshots") }
+func (b *base) workspace(jobID string) string   { return filepath.Join(b.folder, "workspaces", jobID) }
+func (b *base) spool(name string) string        { return filepath.Join(b.folder, "spool", name) }
+func (b *base) removeWorkspace(id string) error { return os.RemoveAll(b.workspace(id)) }
+
+// newWorkspace makes an empty workspace for a try. Every try starts clean.
+func (b *base) newWorkspace(jobID string) (string, error) {
+	dir := b.workspace(jobID)
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		if err = os.RemoveAll(dir); err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("make workspace: %w", err)
+	}
+	return dir, nil
+}
+
+// sweepSpool removes output that a dead process kept; its jobs were given out
+// again.
+func (b *base) sweepSpool() error {
+	entries, err := os.ReadDir(filepath.Join(b.folder, "spool"))
+	if err != nil {
+		return fmt.Errorf("read spool: %w", err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(b.spool(e.Name())); err != nil {
+			return fmt.Errorf("sweep spool: %w", err)
+		}
+	}
+	return nil
+}
+
+// identify reads who this worker is, or decides it once.
+func identify(path string) (string, error) {
+	var who struct {
+		Version  int    `json:"version"`
+		Identity string `json:"identity"`
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		if json.Unmarshal(data, &who) != nil || who.Identity == "" {
+			return "", fault.New(fault.Invalid, "%s is damaged; remove it to start as a new worker", path)
+		}
+		return who.Identity, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the worker's identity: %w", err)
+	}
+	who.Version, who.Identity = 1, uuid.NewString()
+	if data, err = json.Marshal(who); err == nil {
+		err = writeAside(path, append(data, '\n'))
+	}
+	if err != nil {
+		return "", fmt.Errorf("write the worker's identity: %w", err)
+	}
+	return who.Identity, nil
+}
+
+// writeAside writes a file whole or not at all.
+func writeAside(path string, data []byte) error {
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(data); err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// sweep destroys the sandboxes that an earlier process of this worker left:
+// their jobs were given out again.
+func (r *run) sweep(ctx context.Context) {
+	const patience = 30 * time.Second
+	for name, d := range r.Drivers {
+		handles, err := d.List(ctx)
+		if err != nil {
+			r.log.Error("could not list the sandboxes of an earlier run", "driver", name, "error", err)
+			continue
+		}
+		for _, h := range handles {
+			bounded, cancel := context.WithTimeoutCause(ctx, patience, errStopped)
+			if err := d.Destroy(bounded, h); err != nil {
+				r.log.Error("could not destroy a sandbox of an earlier run", "driver", name, "sandbox", h.ID, "error", err)
+			} else {
+				r.log.Info("destroyed a sandbox of an earlier run", "driver", name, "sandbox", h.ID)
+			}
+			cancel()
+		}
+	}
+}

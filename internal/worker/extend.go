@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+var (
+	errGone      = fault.New(fault.Conflict, "the lease is gone")
+	errCancelled = fault.New(fault.Conflict, "the job was cancelled")
+)
+
+// extend renews the leases of all that is held until the run ends. Results that
+// wait to be taken are held too.
+func (r *run) extend() {
+	var pause backoff
+	timer := time.NewTimer(r.session.extendEvery())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-r.life.Done():
+			return
+		}
+		next := r.session.extendEvery()
+		if err := r.extendOnce(); err != nil {
+			r.log.Warn("could not extend leases, trying again", "error", err)
+			if pause.wait(r.life) != nil {
+				return
+			}
+			next = 0
+		} else {
+			pause.reset()
+		}
+		timer.Reset(next)
+	}
+}
+
+func (r *run) extendOnce() error {
+	// Also with nothing held: it tells the manager that this worker lives.
+	held := r.tasks.held()
+	var answer dispatch.ExtendAnswer
+	err := r.session.call(r.life, dispatch.ReportTimeout, func(ctx context.Context, session string) (err error) {
+		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, h := range answer.Gone {
+		r.tasks.drop(h, errGone)
+	}
+	return nil
+}
+
+// attend holds the command stream open until the run ends.
+func (r *run) attend() {
+	const lived = 5 * time.Second
+	var pause backoff
+	for r.life.Err() == nil {
+		session, began := r.session.current(), time.Now()
+		err := r.Manager.Attend(r.life, session, receiver{r})
+		if r.life.Err() != nil {
+			return
+		}
+		if fault.CodeOf(err) == unknownSession && r.session.renew(r.life, session) == nil {
+			pause.reset()
+			continue
+		}
+		if time.Since(began) > lived {
+			pause.reset()
+		}
+		r.log.Warn("the command stream broke, opening it again", "error", err)
+		if pause.wait(r.life) != nil {
+			return
+		}
+	}
+}
+
+// receiver takes the manager's commands.
+type receiver struct{ run *run }
+
+var _ dispatch.Receiver = receiver{}
+
+// Cancel stops the work under a lease. It returns before the work has ended.
+func (rc receiver) Cancel(_ context.Context, c dispatch.Cancel) error {
+	rc.run.log.Info("a job was cancelled", "job", c.JobID, "fence", c.Fence, "reason", c.Reason)
+	rc.run.tasks.cancel(c.Held)
+	return nil
+}

@@ -1,0 +1,116 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+)
+
+const (
+	// leaseWait is how long one call waits for work, leaseGrace what the call
+	// may take beyond that.
+	leaseWait  = 30 * time.Second
+	leaseGrace = 15 * time.Second
+	// maxHeld bounds the jobs that are held at a time, above the slots: those
+	// that are packed, and results that the manager has not taken yet.
+	maxHeld = 256
+)
+
+// leaseLoop asks for as much work as there are free slots, until ctx ends or
+// the run fails.
+func (r *run) leaseLoop(ctx context.Context) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(r.life, func() { cancel(context.Cause(r.life)) })()
+	var pause backoff
+	for {
+		n := r.slots.takeAll(ctx, dispatch.MaxLeases)
+		if n == 0 || r.tasks.awaitFewer(ctx, r.Slots+maxHeld) != nil {
+			return
+		}
+		var leases []dispatch.Lease
+		err := r.session.call(ctx, leaseWait+leaseGrace, func(ctx context.Context, session string) (err error) {
+			leases, err = r.Manager.Lease(ctx, dispatch.LeaseRequest{Session: session, Max: n, Wait: leaseWait})
+			return err
+		})
+		leases = leases[:min(len(leases), n)]
+		r.slots.give(n - len(leases))
+		for _, l := range leases {
+			// Also when ctx has ended meanwhile: what was given is done.
+			r.begin(l)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			r.log.Warn("could not lease work, trying again", "error", err)
+			if pause.wait(ctx) != nil {
+				return
+			}
+			continue
+		}
+		pause.reset()
+	}
+}
+
+// begin starts the work under a lease in a goroutine that holds one slot. The
+// tries of one job share a workspace, so one waits until the one before it has
+// let go.
+func (r *run) begin(l dispatch.Lease) {
+	t, before := r.tasks.add(r, l)
+	if t == nil {
+		r.slots.give(1)
+		return
+	}
+	r.working.Go(func() {
+		if before != nil {
+			<-before
+		}
+		r.do(t)
+		r.tasks.letGo(t)
+	})
+}
+
+// slots counts how many more sandboxes may be made.
+type slots struct {
+	freed chan struct{} // one token: somebody gave something back
+
+	mu   sync.Mutex
+	free int
+}
+
+func newSlots(n int) *slots { return &slots{free: n, freed: make(chan struct{}, 1)} }
+
+// takeAll takes all that are free, at most most, and waits for at least one. It
+// returns 0 when ctx ends. One goroutine at a time may call it.
+func (s *slots) takeAll(ctx context.Context, most int) int {
+	for {
+		s.mu.Lock()
+		n := min(s.free, most)
+		s.free -= n
+		s.mu.Unlock()
+		if n > 0 {
+			return n
+		}
+		select {
+		case <-s.freed:
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
+
+func (s *slots) give(n int) {
+	if n <= 0 {
+		return
+	}
+	s.mu.Lock()
+	s.free += n
+	s.mu.Unlock()
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+}

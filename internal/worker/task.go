@@ -1,0 +1,236 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+)
+
+// task is the work under one lease, from its beginning until its result was
+// taken or the lease is gone.
+type task struct {
+	lease dispatch.Lease
+	began time.Time
+	log   *slog.Logger
+	// ctx is the task's own, stored because commands from elsewhere end it.
+	ctx    context.Context
+	stop   context.CancelCauseFunc
+	let    chan struct{} // closed when it uses its workspace no more
+	output output
+
+	mu       sync.Mutex
+	counted  int64                // happenings so far
+	happened []dispatch.Happening // that the manager has not taken
+	result   *dispatch.Result     // once it is ready to be handed over
+}
+
+// happen notes an event. Data must marshal to a small object.
+func (t *task) happen(typ event.Type, data any) {
+	raw, err := json.Marshal(data)
+	if err != nil {
+		t.log.Error("could not write an event down", "type", typ, "error", err)
+		raw = nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counted++
+	t.happened = append(t.happened, dispatch.Happening{N: t.counted, Type: typ, At: time.Now().UTC(), Data: raw})
+}
+
+// due reports whether the task runs and has something to report now.
+func (t *task) due(now time.Time) bool {
+	t.mu.Lock()
+	running, untold := t.result == nil, len(t.happened) > 0
+	t.mu.Unlock()
+	return running && (untold && now.Sub(t.began) >= tellAfter || t.output.due(now))
+}
+
+// pending returns the happenings that were not taken yet.
+func (t *task) pending() []dispatch.Happening {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.happened)
+}
+
+// taken forgets the happenings up to the ordinal n.
+func (t *task) taken(n int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.happened = slices.DeleteFunc(t.happened, func(h dispatch.Happening) bool { return h.N <= n })
+}
+
+func (t *task) finished(res *dispatch.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result = res
+}
+
+// ready returns the result, if there is one, with what happened and was not
+// taken.
+func (t *task) ready() *dispatch.Result {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.result != nil {
+		t.result.Happenings = slices.Clone(t.happened)
+	}
+	return t.result
+}
+
+// taskSet is all that the worker holds.
+type taskSet struct {
+	mu      sync.Mutex
+	tasks   map[dispatch.Held]*task
+	order   []*task                  // oldest first
+	users   map[string]chan struct{} // by job: closed when its workspace is free
+	early   []dispatch.Held          // cancelled before their lease came
+	fewer   chan struct{}            // closed when a task left; nil while nobody waits
+	stopped bool
+}
+
+func newTaskSet() *taskSet {
+	return &taskSet{tasks: map[dispatch.Held]*task{}, users: map[string]chan struct{}{}}
+}
+
+// add takes a lease. It returns nil when the lease is held already, or was
+// cancelled before it came. An older lease of the same job is dropped; before
+// is closed when that one has let go of the workspace.
+func (s *taskSet) add(r *run, l dispatch.Lease) (t *task, before <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.tasks[l.Held] != nil || slices.Contains(s.early, l.Held) {
+		return nil, nil
+	}
+	for _, old := range s.order {
+		if old.lease.JobID == l.JobID {
+			s.remove(old, errGone)
+			break
+		}
+	}
+	t = &task{
+		lease: l, began: time.Now(), log: r.log.With("job", l.JobID, "attempt", l.Attempt, "fence", l.Fence),
+		let: make(chan struct{}),
+	}
+	t.output.init(r.base, l.Held, r.wakeReporter)
+	t.ctx, t.stop = context.WithCancelCause(r.life)
+	before = s.users[l.JobID]
+	s.users[l.JobID] = t.let
+	s.tasks[l.Held] = t
+	s.order = append(s.order, t)
+	return t, before
+}
+
+// letGo says that a task's goroutine has ended.
+func (s *taskSet) letGo(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users[t.lease.JobID] == t.let {
+		delete(s.users, t.lease.JobID)
+	}
+	close(t.let)
+}
+
+// drop stops a task and reports nothing more of it. An unknown lease is none.
+func (s *taskSet) drop(h dispatch.Held, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tasks[h]; t != nil {
+		s.remove(t, why)
+	}
+}
+
+// cancel drops a task. One that is not here may be on its way: the command
+// stream can be faster than the answer that brings the lease.
+func (s *taskSet) cancel(h dispatch.Held) {
+	const most = 256
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.tasks[h]; t != nil {
+		s.remove(t, errCancelled)
+		return
+	}
+	if len(s.early) >= most {
+		s.early = slices.Delete(s.early, 0, 1)
+	}
+	s.early = append(s.early, h)
+}
+
+func (s *taskSet) dropAll(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	for len(s.order) > 0 {
+		s.remove(s.order[0], why)
+	}
+}
+
+// remove forgets a task and ends its context.
+//
+// Preconditions: mu is held.
+func (s *taskSet) remove(t *task, why error) {
+	t.stop(why)
+	delete(s.tasks, t.lease.Held)
+	if i := slices.Index(s.order, t); i >= 0 {
+		s.order = slices.Delete(s.order, i, i+1)
+	}
+	if s.fewer != nil {
+		close(s.fewer)
+		s.fewer = nil
+	}
+}
+
+// all returns the tasks, oldest first.
+func (s *taskSet) all() []*task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.order)
+}
+
+// get returns the task under a lease, or nil.
+func (s *taskSet) get(h dispatch.Held) *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tasks[h]
+}
+
+func (s *taskSet) held() []dispatch.Held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := make([]dispatch.Held, len(s.order))
+	for i, t := range s.order {
+		held[i] = t.lease.Held
+	}
+	return held
+}
+
+func (s *taskSet) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.order)
+}
+
+// awaitFewer waits until fewer than n tasks are held.
+func (s *taskSet) awaitFewer(ctx context.Context, n int) error {
+	for {
+		s.mu.Lock()
+		if len(s.order) < n {
+			s.mu.Unlock()
+			return nil
+		}
+		if s.fewer == nil {
+			s.fewer = make(chan struct{})
+		}
+		fewer := s.fewer
+		s.mu.Unlock()
+		select {
+		case <-fewer:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}

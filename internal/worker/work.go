@@ -1,0 +1,324 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+const (
+	// workspacePath is where a sandbox has its workspace.
+	workspacePath = "/workspace"
+	// fetchTimeout bounds taking the files out, usageTimeout asking for usage.
+	fetchTimeout = 5 * time.Minute
+	usageTimeout = 2 * time.Second
+)
+
+var (
+	errTimeUp = fault.New(fault.Unavailable, "the time of the job ran out").WithCode("time_up")
+	errFetch  = fault.New(fault.Unavailable, "taking the files out of the sandbox took too long").WithCode("fetch_timeout")
+	errEnough = fault.New(fault.Invalid, "the sandbox goes on after the end of its files").WithCode("broken_tar")
+	errFed    = fault.New(fault.Conflict, "the process has ended")
+)
+
+// try is one try of a job on its way through the worker.
+type try struct {
+	*run
+	*task
+	plan   plan
+	dir    string // its workspace, once it has one
+	record evidence.Record
+	err    error // why it could not be done, or not be kept; the first counts
+}
+
+// do takes a task from its beginning to a result that waits to be handed over,
+// or to nothing when the lease is gone. It is given a slot and gives it back as
+// soon as the sandbox is gone, before the disk has the snapshot.
+func (r *run) do(t *task) {
+	defer t.output.close()
+	y := &try{run: r, task: t}
+	if t.ctx.Err() == nil {
+		y.perform()
+	}
+	select {
+	case r.seals <- struct{}{}:
+		defer func() { <-r.seals }()
+	case <-t.ctx.Done():
+	}
+	r.slots.give(1)
+	if t.ctx.Err() == nil {
+		if res := y.seal(); t.ctx.Err() == nil {
+			t.finished(res)
+			r.wakeReporter()
+			return
+		}
+	}
+	y.abandon()
+}
+
+// abandon removes what a stopped try has left: no result will ever name it.
+func (y *try) abandon() {
+	y.task.log.Info("stopped the work", "reason", context.Cause(y.ctx))
+	if y.dir == "" {
+		return
+	}
+	if err := y.base.removeWorkspace(y.lease.JobID); err != nil {
+		y.task.log.Error("could not remove the workspace of a stopped job", "error", err)
+	}
+}
+
+// fail notes why the try failed, unless an earlier reason is known.
+func (y *try) fail(err error) {
+	if y.err == nil && err != nil {
+		y.err = err
+	}
+}
+
+// perform does the work in a sandbox and takes the files out of it.
+func (y *try) perform() {
+	l := y.lease
+	digest := sha256.Sum256(l.Payload)
+	limit := cmp.Or(l.Timeout, job.DefaultTimeout)
+	y.record = evidence.Record{
+		JobID: l.JobID, Attempt: l.Attempt, Fence: l.Fence, Worker: y.WorkerID,
+		PayloadSHA256: hex.EncodeToString(digest[:]), Driver: y.Driver, Isolation: y.driver.Capabilities().Isolation,
+		Network: y.Network, Asked: y.Limits, Timeout: limit, Verdict: sandbox.Failed, ExitCode: -1,
+		Started: y.began.UTC(), Stdout: evidence.Output{SHA256: emptySHA256}, Stderr: evidence.Output{SHA256: emptySHA256},
+	}
+	defer func() { y.record.Ended = time.Now().UTC() }()
+	y.happen(event.JobStarted, map[string]any{"attempt": l.Attempt, "worker": y.WorkerID, "driver": y.Driver})
+	if !validJobID(l.JobID) {
+		y.fail(fault.Field("job_id", "%q cannot name a workspace", clip(l.JobID)))
+		return
+	}
+	var err error
+	if y.plan, err = planFor(l.Payload, y.Languages); err == nil {
+		y.dir, err = y.base.newWorkspace(l.JobID)
+	}
+	if err != nil {
+		y.fail(err)
+		return
+	}
+	y.record.Command, y.record.Image = y.plan.command, cmp.Or(y.plan.work.Image, y.Image)
+	timed, cancel := context.WithTimeoutCause(y.ctx, limit, errTimeUp)
+	defer cancel()
+	if err := y.inSandbox(timed, y.began.Add(limit)); err != nil {
+		y.broke(timed, err)
+	}
+}
+
+// broke notes a failure that is not the command's: the driver's, or the end of
+// the job's time on the way to its command.
+func (y *try) broke(ctx context.Context, err error) {
+	y.record.Verdict, y.record.Cause = sandbox.Lost, clip(err.Error())
+	if errors.Is(context.Cause(ctx), errTimeUp) {
+		y.record.Verdict = sandbox.Timeout
+		err = fmt.Errorf("%w: %w", errTimeUp, err)
+	}
+	y.fail(err)
+}
+
+// inSandbox makes the sandbox, works in it, and destroys it. ctx carries the
+// deadline of the job.
+func (y *try) inSandbox(ctx context.Context, deadline time.Time) error {
+	id, err := sandbox.NewID()
+	if err != nil {
+		return err
+	}
+	y.record.Sandbox = id
+	box, err := sandbox.Open(ctx, sandbox.Options{
+		Driver: y.driver, OutputCap: y.OutputCap, Logger: y.task.log,
+		Spec: sandbox.Spec{
+			ID: id, Image: y.record.Image, Env: y.plan.work.Env, Limits: y.Limits, Network: y.Network,
+			Labels: map[string]string{"job": y.lease.JobID, "worker": y.WorkerID},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer y.destroy(box)
+	y.record.Enforced = box.Enforced()
+	y.happen(event.SandboxCreated, map[string]any{"sandbox": id, "driver": y.Driver, "image": y.record.Image})
+	if err := y.command(ctx, box, deadline); err != nil {
+		return err
+	}
+	if err := y.fetch(box); err != nil {
+		if y.record.Verdict != sandbox.OK {
+			// The command's own end says more than that its sandbox died of it.
+			y.task.log.Warn("could not take the files out of the sandbox", "error", err)
+			return nil
+		}
+		return err
+	}
+	return nil
+}
+
+func (y *try) destroy(box *sandbox.Sandbox) {
+	data := map[string]any{"sandbox": box.ID()}
+	var err error
+	if y.ctx.Err() != nil {
+		err = box.End(y.ctx, sandbox.OutcomeCancelled, context.Cause(y.ctx).Error())
+	} else {
+		err = box.Close(y.ctx)
+	}
+	if err != nil {
+		// The next start sweeps it; meanwhile people have to know.
+		y.task.log.Error("could not destroy a sandbox", "sandbox", box.ID(), "error", err)
+		data["error"] = clip(err.Error())
+	}
+	y.happen(event.SandboxDestroyed, data)
+}
+
+// command puts the files in and runs the command, if there is one.
+func (y *try) command(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) error {
+	if len(y.plan.files) > 0 {
+		files, err := y.plan.archive()
+		if err == nil {
+			err = box.Put(ctx, workspacePath, files)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(y.plan.command) == 0 {
+		y.record.Verdict, y.record.ExitCode = sandbox.OK, 0
+		return nil
+	}
+	left := time.Until(deadline)
+	if left <= 0 {
+		return errTimeUp
+	}
+	exec, err := box.Exec(ctx, sandbox.ExecSpec{Command: y.plan.command, Stdin: y.plan.work.Stdin != ""},
+		sandbox.ExecOptions{Timeout: left, Sink: &y.output})
+	if err != nil {
+		return err
+	}
+	y.happen(event.ExecStarted, map[string]any{"exec": exec.ID(), "command": briefly(y.plan.command)})
+	// Waiting is bounded by the task, not by ctx: at the deadline the exec is
+	// killed, and its verdict says so.
+	result, err := y.feedAndWait(exec)
+	if y.ctx.Err() != nil {
+		return context.Cause(y.ctx)
+	}
+	y.ended(box, result)
+	if err != nil {
+		y.fail(err)
+	}
+	return nil
+}
+
+// feedAndWait writes the standard input and waits for the end. A process that
+// does not read holds up nobody.
+func (y *try) feedAndWait(exec *sandbox.Exec) (sandbox.Result, error) {
+	if y.plan.work.Stdin == "" {
+		return exec.Wait(y.ctx)
+	}
+	ctx, cancel := context.WithCancelCause(y.ctx)
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		const piece = 32 << 10
+		for rest := []byte(y.plan.work.Stdin); len(rest) > 0; {
+			n := min(len(rest), piece)
+			if exec.Write(ctx, rest[:n]) != nil {
+				return // it has ended, or closed its input; its verdict tells
+			}
+			rest = rest[n:]
+		}
+		_ = exec.CloseInput(ctx)
+	}()
+	result, err := exec.Wait(y.ctx)
+	cancel(errFed)
+	<-fed
+	return result, err
+}
+
+// ended writes down how the command ended.
+func (y *try) ended(box *sandbox.Sandbox, res sandbox.Result) {
+	rec := &y.record
+	rec.Verdict, rec.Cause, rec.ExitCode, rec.Signal = res.Verdict, clip(res.Cause), res.Exit.Code, res.Exit.Signal
+	rec.Stdout, rec.Stderr = outputRecord(res.Stdout), outputRecord(res.Stderr)
+	bounded, cancel := context.WithTimeoutCause(y.ctx, usageTimeout, errFetch)
+	defer cancel()
+	if usage, err := box.Usage(bounded); err == nil {
+		rec.Usage = &usage
+	}
+	y.happen(event.ExecEnded, map[string]any{
+		"verdict": rec.Verdict, "cause": rec.Cause, "exit_code": rec.ExitCode,
+		"stdout_bytes": rec.Stdout.Bytes, "stderr_bytes": rec.Stderr.Bytes,
+		"duration_ms": res.Ended.Sub(res.Started).Milliseconds(),
+	})
+}
+
+func outputRecord(o sandbox.Output) evidence.Output {
+	return evidence.Output{Bytes: o.Kept, Seen: o.Seen, SHA256: o.SHA256, Truncated: o.Truncated}
+}
+
+// fetch takes the workspace out of the sandbox. The job's own time is over by
+// then, so it has a bound of its own.
+func (y *try) fetch(box *sandbox.Sandbox) error {
+	ctx, cancel := context.WithTimeoutCause(y.ctx, fetchTimeout, errFetch)
+	defer cancel()
+	from, to := io.Pipe()
+	got := make(chan error, 1)
+	go func() {
+		err := box.Get(ctx, workspacePath, to)
+		to.CloseWithError(err) //nolint:errcheck // it cannot fail
+		got <- err
+	}()
+	unpacked, err := evidence.Unpack(ctx, from, y.dir, y.Bounds)
+	if err == nil {
+		// A tar may be filled up behind its end, but not for ever.
+		const filling = 1 << 20
+		_, err = io.Copy(io.Discard, io.LimitReader(from, filling))
+	}
+	from.CloseWithError(errEnough) //nolint:errcheck // it cannot fail
+	if getErr := <-got; err == nil {
+		err = getErr
+	}
+	y.record.Skipped = append(y.record.Skipped, unpacked.Skipped...)
+	if err != nil {
+		return fmt.Errorf("take files out of the sandbox: %w", err)
+	}
+	return nil
+}
+
+// briefly keeps a command small in an event; the record has all of it.
+func briefly(command []string) []string {
+	const most = 20
+	short := make([]string, 0, min(len(command), most))
+	for _, arg := range command[:min(len(command), most)] {
+		short = append(short, clip(arg))
+	}
+	if len(command) > most {
+		short = append(short, "…")
+	}
+	return short
+}
+
+// validJobID reports whether a job's id can name a folder.
+func validJobID(id string) bool {
+	if id == "" || len(id) > 128 || id[0] == '.' {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -1,0 +1,235 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// Defaults of a Config.
+const (
+	DefaultSlots        = 4
+	DefaultDrainTimeout = 30 * time.Second
+)
+
+// Config says how a worker is set up. Manager, Drivers, Base and WorkerID have
+// no default.
+type Config struct {
+	Manager dispatch.Manager
+	// Drivers are the ways to make sandboxes, by name; Driver names the one
+	// that is used. The caller closes them after Run.
+	Drivers map[string]sandbox.Driver
+	Driver  string
+	// Base is the worker's folder; it is made where it is missing.
+	Base     string
+	WorkerID string
+	Role     string
+	Models   []string // further names under which it takes jobs
+	Version  string
+	// Slots is how many sandboxes work at a time.
+	Slots int
+	// Image, Limits and Network are asked for where a job does not say.
+	Image   string
+	Limits  sandbox.Limits
+	Network sandbox.Network
+	// Languages are what "run" understands; nil stands for Languages().
+	Languages map[string]Language
+	// Bounds hold each workspace, OutputCap each stream of output.
+	Bounds    evidence.Bounds
+	OutputCap int64
+	// NoSnapshot leaves out the snapshot, for measurements.
+	NoSnapshot bool
+	// DrainTimeout is how long running jobs may go on after a stop was asked
+	// for, and how long their results are offered to a manager that is away.
+	DrainTimeout time.Duration
+	Logger       *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Role = cmp.Or(c.Role, job.DefaultRole)
+	c.Slots = cmp.Or(c.Slots, DefaultSlots)
+	c.Network = cmp.Or(c.Network, sandbox.NetworkNone)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	if c.Languages == nil {
+		c.Languages = Languages()
+	}
+	if c.Bounds == (evidence.Bounds{}) {
+		c.Bounds = evidence.DefaultBounds()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) check() error {
+	switch {
+	case c.Manager == nil:
+		return fault.Field("manager", "is missing")
+	case c.Base == "":
+		return fault.Field("base", "is missing; name the worker's folder")
+	case c.WorkerID == "":
+		return fault.Field("worker_id", "is missing")
+	case c.Drivers[c.Driver] == nil:
+		return fault.Field("driver", "%q is not one of the drivers that this worker has", c.Driver)
+	case c.Slots < 1:
+		return fault.Field("slots", "must be at least 1")
+	}
+	return nil
+}
+
+// Worker is one worker, ready to run.
+type Worker struct{ config Config }
+
+// New checks the configuration. It touches nothing yet.
+func New(c Config) (*Worker, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return &Worker{config: c}, nil
+}
+
+// Run works until ctx ends, then drains: it takes no more jobs, lets the
+// running ones end within DrainTimeout, stops and gives back the others, and
+// says goodbye. It returns nil after a drain, and an error when it could not
+// start or was refused by the manager for good. It can be called again after it
+// has returned.
+func (w *Worker) Run(ctx context.Context) error {
+	folder, err := openBase(w.config.Base)
+	if err != nil {
+		return err
+	}
+	defer folder.close()
+	archive, err := evidence.OpenArchive(folder.snapshots(), w.config.Bounds)
+	if err != nil {
+		return err
+	}
+	defer archive.Close() //nolint:errcheck // it was only read and synced
+	r := newRun(ctx, w.config, folder, archive)
+	defer r.end(errStopped)
+	r.sweep(ctx)
+	if err := r.session.renew(ctx, ""); err != nil {
+		if ctx.Err() != nil && r.failure() == nil {
+			return nil
+		}
+		return err
+	}
+	return r.serve(ctx)
+}
+
+// run is one life of a worker, from a registration to its goodbye.
+type run struct {
+	Config
+	incarnation string
+	base        *base
+	archive     *evidence.Archive
+	driver      sandbox.Driver
+	log         *slog.Logger
+
+	// life is the run's own context, stored because tasks and reports go on
+	// while the context of Run has ended and the worker drains.
+	life context.Context
+	end  context.CancelCauseFunc
+
+	session *session
+	slots   *slots
+	seals   chan struct{} // tokens of those who pack and sync after their slot
+	tasks   *taskSet
+	due     chan struct{} // one token: the reporter has something to look at
+	working sync.WaitGroup
+}
+
+// maxSeals is how many jobs at a time are packed and synced. It is larger than
+// the number of slots of a small worker on purpose: syncs wait for the disk and
+// share its rounds.
+const maxSeals = 16
+
+var (
+	errStopped = fault.New(fault.Unavailable, "the worker has stopped")
+	errDrained = fault.New(fault.Unavailable, "the worker is stopping and the job did not end in time")
+)
+
+func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archive) *run {
+	r := &run{
+		Config: c, incarnation: uuid.NewString(), base: folder, archive: archive, driver: c.Drivers[c.Driver],
+		log:   c.Logger.With("worker", c.WorkerID),
+		slots: newSlots(c.Slots), seals: make(chan struct{}, maxSeals), tasks: newTaskSet(), due: make(chan struct{}, 1),
+	}
+	r.life, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.session = newSession(r)
+	return r
+}
+
+// fail ends the run for a reason that trying again does not mend.
+func (r *run) fail(err error) { r.end(&failure{err}) }
+
+// failure marks the cause of a run's end that Run must return.
+type failure struct{ err error }
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func (r *run) failure() error {
+	var f *failure
+	if errors.As(context.Cause(r.life), &f) {
+		return f.err
+	}
+	return nil
+}
+
+// serve works until ctx ends or the run fails, and leaves nothing behind.
+func (r *run) serve(ctx context.Context) error {
+	var services sync.WaitGroup
+	for _, service := range []func(){r.attend, r.extend, r.report} {
+		services.Go(service)
+	}
+	r.log.Info("worker is ready", "driver", r.Driver, "slots", r.Slots, "base", r.Base)
+	r.leaseLoop(ctx)
+	if r.failure() == nil {
+		r.drain(ctx)
+	}
+	r.tasks.dropAll(errDrained)
+	r.working.Wait()
+	if r.failure() == nil {
+		r.leave(ctx)
+	}
+	r.end(errStopped)
+	services.Wait()
+	return r.failure()
+}
+
+// drain waits until every job has ended and its result was taken.
+func (r *run) drain(ctx context.Context) {
+	if n := r.tasks.len(); n > 0 {
+		r.log.Info("worker is draining", "jobs", n, "timeout", r.DrainTimeout)
+	}
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), r.DrainTimeout, errDrained)
+	defer cancel()
+	failed := context.AfterFunc(r.life, cancel)
+	defer failed()
+	if r.tasks.awaitFewer(bounded, 1) != nil {
+		r.log.Warn("jobs did not end in time and are given back", "jobs", r.tasks.len())
+	}
+}
+
+func (r *run) leave(ctx context.Context) {
+	const patience = 5 * time.Second
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), patience, errStopped)
+	defer cancel()
+	if err := r.Manager.Leave(bounded, r.session.current()); err != nil {
+		// Its leases run out by themselves.
+		r.log.Warn("could not say goodbye to the manager", "error", err)
+	}
+}
