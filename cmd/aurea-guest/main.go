@@ -1,0 +1,35 @@
+// Command aurea-guest is PID 1 of a sandbox. It speaks with the worker over
+// its standard input and output; package internal/guest/inside is all of it.
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/guest/inside"
+)
+
+func main() {
+	// Some work is done on threads that are thrown away afterwards. The first
+	// thread cannot be, so it does nothing but wait.
+	runtime.LockOSThread()
+	// A guest holds little; memory is the sandbox's to use.
+	debug.SetGCPercent(50)
+	unix.Umask(0o022)
+
+	err := inside.KeepPrivileges()
+	if err == nil {
+		var engine *inside.Engine
+		if engine, err = inside.New(os.Stdin, os.Stdout); err == nil {
+			err = engine.Run()
+		}
+	}
+	// There is no other place for last words than among the frames, where a
+	// worker that wonders finds them.
+	fmt.Fprintln(os.Stdout, "aurea-guest:", err)
+	os.Exit(1)
+}

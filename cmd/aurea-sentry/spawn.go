@@ -1,0 +1,245 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/aurea-dev/aurea/internal/spawn"
+)
+
+// spawner serves one worker until that goes away, and returns the exit code.
+func spawner() int {
+	log.SetTarget(&log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
+	// Descriptors that a caller left open must not reach a sandbox.
+	unix.CloseOnExec(spawn.FD)
+	conn := os.NewFile(spawn.FD, "worker")
+
+	network, err := newNetwork()
+	if err != nil {
+		return 1
+	}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	requests := make(chan spawn.Request)
+	go receive(conn, requests)
+
+	// One loop does everything in turn: gVisor's set-up changes the state of
+	// the whole process, and must not find that its children were reaped
+	// behind its back.
+	for {
+		select {
+		case <-children:
+			reap()
+		case request := <-requests:
+			response := answer(request, network)
+			if err := spawn.WriteMessage(conn, response); err != nil {
+				return 1
+			}
+			reap()
+		}
+	}
+}
+
+// newNetwork makes a network namespace without anything in it, for all gofers
+// of this spawner. Left to itself gVisor pins one with a mount on the host.
+func newNetwork() (*os.File, error) {
+	type result struct {
+		file *os.File
+		err  error
+	}
+	results := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		var r result
+		if r.err = unix.Unshare(unix.CLONE_NEWNET); r.err == nil {
+			r.file, r.err = os.Open("/proc/thread-self/ns/net")
+		}
+		results <- r
+	}()
+	r := <-results
+	return r.file, r.err
+}
+
+// receive hands on the requests. When the worker is gone it ends the process
+// at once, also in the middle of a create: a later worker sweeps what is half
+// made, and must not see it being completed meanwhile.
+func receive(conn io.Reader, requests chan<- spawn.Request) {
+	for {
+		var request spawn.Request
+		err := spawn.ReadMessage(conn, &request)
+		if errors.Is(err, io.EOF) {
+			os.Exit(0)
+		}
+		if err != nil {
+			os.Exit(1)
+		}
+		requests <- request
+	}
+}
+
+// reap collects sandbox processes that have ended.
+func reap() {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if pid <= 0 {
+			return
+		}
+	}
+}
+
+func answer(request spawn.Request, network *os.File) spawn.Response {
+	response := spawn.Response{Seq: request.Seq}
+	if request.Create == nil {
+		return response
+	}
+	made, err := create(*request.Create, network)
+	if err != nil {
+		response.Error = err.Error()
+		return response
+	}
+	response.Made = &made
+	return response
+}
+
+// create makes and starts a sandbox, and writes down its processes.
+func create(c spawn.Create, network *os.File) (made spawn.Made, err error) {
+	// gVisor panics where its own state surprises it. That must reach the
+	// worker as an error of this one sandbox.
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("gvisor panicked: %v", r)
+		}
+	}()
+	conf, err := configure(c, network)
+	if err != nil {
+		return spawn.Made{}, err
+	}
+	spec, err := specutils.ReadSpec(c.Bundle, conf)
+	if err != nil {
+		return spawn.Made{}, fmt.Errorf("read bundle: %w", err)
+	}
+	restore, err := lendStdio(c)
+	if err != nil {
+		return spawn.Made{}, err
+	}
+	defer restore()
+	sandbox, err := container.New(conf, container.Args{ID: c.ID, Spec: spec, BundleDir: c.Bundle})
+	if err != nil {
+		return spawn.Made{}, fmt.Errorf("make sandbox: %w", err)
+	}
+	made, err = record(sandbox, c.Record)
+	if err == nil {
+		if err = sandbox.Start(conf); err != nil {
+			err = fmt.Errorf("start sandbox: %w", err)
+		}
+	}
+	if err != nil {
+		_ = sandbox.Destroy() // the worker removes what this leaves
+		return spawn.Made{}, err
+	}
+	return made, nil
+}
+
+// configure returns gVisor's settings for a sandbox.
+func configure(c spawn.Create, network *os.File) (*config.Config, error) {
+	flags := flag.NewFlagSet("spawn", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	config.RegisterFlags(flags)
+	err := flags.Parse([]string{
+		"-root=" + c.Root,
+		"-panic-log=" + c.PanicLog,
+		"-platform=systrap",
+		// Loopback only, and no socket of the host's.
+		"-network=none",
+		fmt.Sprintf("-gofer-network-namespace=/proc/self/fd/%d", network.Fd()),
+		// The host's limits are ours to set, not gVisor's; the groups inside
+		// are how the guest finds every descendant of a command.
+		"-ignore-cgroups",
+		"-in-sandbox-cgroup=v2",
+		"-host-settings=ignore",
+		// Writes stay in the sandbox's own memory, the image is never touched.
+		"-overlay2=root:memory",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set gvisor's flags: %w", err)
+	}
+	conf, err := config.NewFromFlags(flags)
+	if err != nil {
+		return nil, fmt.Errorf("configure gvisor: %w", err)
+	}
+	return conf, nil
+}
+
+// lendStdio puts the FIFOs in the place of our standard input and output,
+// which are what gVisor hands to PID 1, until restore is called. They are
+// opened for both directions, so that neither side ever waits for the other to
+// open, and PID 1 never reads an end when a worker dies.
+func lendStdio(c spawn.Create) (restore func(), err error) {
+	var files []*os.File
+	closeAll := func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	for _, path := range []string{c.Input, c.Output, os.DevNull} {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			closeAll()
+			return nil, fmt.Errorf("open the guest's channel: %w", err)
+		}
+		files = append(files, f)
+	}
+	in, out, log := os.Stdin, os.Stdout, os.Stderr
+	os.Stdin, os.Stdout, os.Stderr = files[0], files[1], files[2]
+	return func() {
+		os.Stdin, os.Stdout, os.Stderr = in, out, log
+		closeAll()
+	}, nil
+}
+
+// record writes the sandbox's processes to a file, before any of them runs
+// what a user gave us. They are our children and not reaped yet, so the
+// numbers are theirs.
+func record(sandbox *container.Container, path string) (spawn.Made, error) {
+	var made spawn.Made
+	var err error
+	if made.Sentry, err = spawn.FindProcess(sandbox.SandboxPid()); err != nil {
+		return spawn.Made{}, fmt.Errorf("find the sentry: %w", err)
+	}
+	if pid := sandbox.GoferPid.Load(); pid != 0 {
+		gofer, err := spawn.FindProcess(pid)
+		if err != nil {
+			return spawn.Made{}, fmt.Errorf("find the gofer: %w", err)
+		}
+		made.Gofer = &gofer
+	}
+	body, err := json.Marshal(made)
+	if err != nil {
+		return spawn.Made{}, fmt.Errorf("encode the record: %w", err)
+	}
+	aside := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(aside, body, 0o600); err != nil {
+		return spawn.Made{}, fmt.Errorf("write the record: %w", err)
+	}
+	if err := os.Rename(aside, path); err != nil {
+		return spawn.Made{}, fmt.Errorf("publish the record: %w", err)
+	}
+	return made, nil
+}

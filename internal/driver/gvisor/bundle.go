@@ -1,0 +1,91 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// writeBox writes everything of a sandbox that comes before its processes.
+func (d *Driver) writeBox(dir string, r record) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make the sandbox's folder: %w", err)
+	}
+	if err := writeJSON(filepath.Join(dir, "box.json"), r); err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(dir, "config.json"), d.bundle()); err != nil {
+		return err
+	}
+	for _, name := range []string{"in", "out"} {
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			return fmt.Errorf("make the guest's channel: %w", err)
+		}
+	}
+	return nil
+}
+
+func writeJSON(path string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	if err := os.WriteFile(path, body, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// guestUID is the guest's own user. No command may run as it.
+const guestUID = 65533
+
+// guestCapabilities are what the guest needs: to start commands as other
+// users, to signal them, to hand over pipes and terminals, to keep control
+// groups, and to read files for the record that a command has locked away.
+var guestCapabilities = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+
+// bundle is the OCI configuration: the guest as PID 1 over the image. Nothing
+// in it belongs to one sandbox, and nothing in it is secret.
+func (d *Driver) bundle() specs.Spec {
+	mounts := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc"},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"},
+	}
+	for _, dir := range d.image.binds {
+		mounts = append(mounts, specs.Mount{
+			Destination: dir, Source: dir, Type: "bind",
+			Options: []string{"rbind", "ro", "nosuid", "nodev"},
+		})
+	}
+	return specs.Spec{
+		Version:  specs.Version,
+		Hostname: "sandbox",
+		Root:     &specs.Root{Path: d.image.root}, // writable: the overlay takes the writes
+		Mounts:   mounts,
+		Process: &specs.Process{
+			Args: []string{guestPath},
+			Cwd:  "/",
+			Env:  []string{"PATH=/usr/bin"},
+			User: specs.User{UID: guestUID, GID: guestUID},
+			// Ambient is how they reach a PID 1 that is not root; the guest
+			// gives that up first of all. An empty bounding set is what keeps a
+			// command that runs as root from having any capability.
+			Capabilities: &specs.LinuxCapabilities{
+				Effective: guestCapabilities, Permitted: guestCapabilities,
+				Inheritable: guestCapabilities, Ambient: guestCapabilities,
+			},
+			NoNewPrivileges: true,
+			Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
+		},
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+			},
+		},
+	}
+}

@@ -1,0 +1,205 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/spawn"
+)
+
+// hostProcess holds a process of the host by its pidfd, so that neither a
+// signal nor a wait can ever meet another that was given the same number.
+type hostProcess struct {
+	file *os.File
+	stop atomic.Bool
+}
+
+// openProcess finds the process that was written down, if it still lives.
+func openProcess(p spawn.Process) (*hostProcess, error) {
+	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("open process %d: %w", p.PID, err)
+	}
+	h := &hostProcess{file: os.NewFile(uintptr(fd), "pidfd")}
+	// The number was held from here on. Is it the one that we mean?
+	now, err := spawn.FindProcess(p.PID)
+	if err != nil || now.Start != p.Start || exited(fd) {
+		h.close()
+		return nil, fmt.Errorf("process %d has ended", p.PID)
+	}
+	return h, nil
+}
+
+// exited reports whether the process behind a pidfd has ended, also when
+// nobody has waited for it.
+func exited(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 1
+}
+
+// wait returns true when the process has ended, false when interrupted.
+func (h *hostProcess) wait() bool {
+	conn, err := h.file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = conn.Read(func(fd uintptr) bool { return exited(int(fd)) })
+	return err == nil
+}
+
+// interrupt ends wait for good.
+func (h *hostProcess) interrupt() {
+	h.stop.Store(true)
+	_ = h.file.SetReadDeadline(time.Unix(1, 0))
+}
+
+func (h *hostProcess) interrupted() bool { return h.stop.Load() }
+
+func (h *hostProcess) kill() error {
+	conn, err := h.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var killErr error
+	err = conn.Control(func(fd uintptr) {
+		killErr = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0)
+	})
+	if errors.Is(killErr, unix.ESRCH) {
+		killErr = nil
+	}
+	return errors.Join(err, killErr)
+}
+
+func (h *hostProcess) close() { h.file.Close() }
+
+// killAll kills every process of the sandbox in dir and waits for their ends.
+func (d *Driver) killAll(ctx context.Context, dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	made, madeErr := readMade(dir)
+	r, err := readRecord(dir)
+	if madeErr == nil && err == nil {
+		if r.State.Boot != d.boot {
+			return nil // the machine has been off since
+		}
+		return killKnown(ctx, made)
+	}
+	return killFound(ctx, dir)
+}
+
+func killKnown(ctx context.Context, made spawn.Made) error {
+	processes := []spawn.Process{made.Sentry}
+	if made.Gofer != nil {
+		processes = append(processes, *made.Gofer)
+	}
+	var open []*hostProcess
+	defer func() {
+		for _, h := range open {
+			h.close()
+		}
+	}()
+	for _, p := range processes {
+		h, err := openProcess(p)
+		if err != nil {
+			continue // gone
+		}
+		open = append(open, h)
+		if err := h.kill(); err != nil {
+			return fmt.Errorf("kill process %d: %w", p.PID, err)
+		}
+	}
+	for _, h := range open {
+		if err := h.waitUntil(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitUntil waits for the end of the process or of ctx.
+func (h *hostProcess) waitUntil(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, h.interrupt)
+	defer stop()
+	if !h.wait() {
+		return fault.New(fault.Unavailable, "wait for the sandbox's processes to end: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+// killFound kills the processes of a half-made sandbox, which were not written
+// down: it looks through all processes of the machine. A spawner that was
+// killed may have left a child that does not bear its own name yet, so it is
+// content only when it has found none a few times in a row.
+func killFound(ctx context.Context, dir string) error {
+	const enough, pause = 3, 20 * time.Millisecond
+	for clean := 0; clean < enough; clean++ {
+		found, err := find(dir)
+		if err != nil {
+			return err
+		}
+		for _, p := range found {
+			clean = -1
+			if err := killKnown(ctx, spawn.Made{Sentry: p}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fault.New(fault.Unavailable, "look for the sandbox's processes: %w", context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// find returns the processes that run our sentry with the sandbox's bundle.
+func find(dir string) ([]spawn.Process, error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, fmt.Errorf("list the processes: %w", err)
+	}
+	var found []spawn.Process
+	for _, path := range paths {
+		cmdline, err := os.ReadFile(path)
+		if err != nil || !names(cmdline, dir) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			continue
+		}
+		p, err := spawn.FindProcess(pid)
+		if err != nil {
+			continue // has just ended
+		}
+		found = append(found, p)
+	}
+	return found, nil
+}
+
+// names reports whether the arguments are those of a sandbox process with the
+// given bundle.
+func names(cmdline []byte, bundle string) bool {
+	args := bytes.Split(cmdline, []byte{0})
+	first := string(args[0])
+	if first != "runsc-sandbox" && first != "runsc-gofer" {
+		return false
+	}
+	return slices.ContainsFunc(args, func(arg []byte) bool {
+		return string(arg) == bundle || string(arg) == "--bundle="+bundle
+	})
+}

@@ -1,0 +1,160 @@
+package inside
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/guest/wire"
+)
+
+// command is one command of a worker's, or one transfer of files, which has
+// the same streams. The engine's mu guards it.
+type command struct {
+	e        *Engine
+	id       string
+	transfer bool
+	tty      bool
+	stdin    bool
+
+	streams   [2]*stream
+	input     *input
+	process   *process // nil before the start, for ever if there was none
+	exit      *wire.Exit
+	aborted   bool
+	forgotten bool
+}
+
+func newCommand(e *Engine, id string) *command {
+	return &command{
+		e:       e,
+		id:      id,
+		streams: [2]*stream{{}, {}},
+		input:   &input{e: e},
+	}
+}
+
+// run starts the command and tells ch. It is the command's goroutine: it
+// returns when the command could not be started, or all of it has begun.
+func (c *command) run(ch *channel, open wire.Open) {
+	e := c.e
+	p, exit, err := e.system.start(c, open)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer e.notify()
+	if err != nil {
+		delete(e.commands, c.id)
+		ch.outcome = &wire.Opened{Outcome: outcome(err)}
+		return
+	}
+	ch.outcome = &wire.Opened{TTY: c.tty, Stdin: c.stdin}
+	if exit != nil { // there was nothing to start
+		c.end(*exit)
+		for _, s := range c.streams {
+			s.closed = true
+		}
+		return
+	}
+	c.process = p
+	p.serve(c)
+}
+
+// end records how the command ended. The engine's mu is held.
+func (c *command) end(exit wire.Exit) {
+	exit.Ended = time.Now()
+	c.exit = &exit
+	c.input.breakLocked()
+}
+
+// finished is called when the command's process has ended and p is known.
+func (c *command) finished(exit wire.Exit) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.end(exit)
+	c.e.notify()
+}
+
+// move is the goroutine of a transfer.
+func (c *command) move(open wire.Open) {
+	out := &sink{e: c.e, c: c, s: c.streams[0]}
+	var err error
+	if open.Kind == wire.KindPut {
+		err = c.e.system.put(open.Path, c.input)
+	} else {
+		err = c.e.system.get(open.Path, out)
+	}
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	exit := wire.Exit{Outcome: outcome(err)}
+	if err != nil {
+		exit.Code = 1
+	}
+	c.end(exit)
+	for _, s := range c.streams {
+		s.closed = true
+	}
+	c.e.notify()
+}
+
+// abort ends a transfer at its next step. The engine's mu is held.
+func (c *command) abort() {
+	c.aborted = true
+	c.input.breakLocked()
+	c.e.changed.Broadcast()
+}
+
+// signal sends a signal. The engine's mu is held.
+func (c *command) signal(signal int, tree bool) wire.Outcome {
+	switch {
+	case signal < 1 || signal > 64:
+		return wire.Outcome{Status: wire.StatusInvalid, Message: "there is no such signal"}
+	case c.transfer:
+		c.abort()
+		return wire.Outcome{}
+	case c.process == nil:
+		// Nothing was started, so nothing is left to signal.
+		return wire.Outcome{}
+	}
+	return outcome(c.e.system.signal(c.process, signal, tree))
+}
+
+// resize sets the terminal's size. The engine's mu is held.
+func (c *command) resize(cols, rows uint16) wire.Outcome {
+	if !c.tty {
+		return wire.Outcome{Status: wire.StatusConflict, Message: "the exec has no terminal"}
+	}
+	if c.process == nil || c.exit != nil {
+		return wire.Outcome{} // it has no use for a size any more
+	}
+	return outcome(c.process.resize(cols, rows))
+}
+
+// outcome puts an error into the words of the protocol.
+func outcome(err error) wire.Outcome {
+	status := wire.StatusInternal
+	var refused *refusal
+	switch {
+	case err == nil:
+		return wire.Outcome{}
+	case errors.As(err, &refused):
+		status = refused.status
+	case errors.Is(err, fs.ErrNotExist):
+		status = wire.StatusNotFound
+	case errors.Is(err, fs.ErrPermission):
+		status = wire.StatusDenied
+	case errors.Is(err, errAborted), errors.Is(err, io.ErrUnexpectedEOF):
+		status = wire.StatusConflict
+	}
+	return wire.Outcome{Status: status, Message: err.Error()}
+}
+
+// refusal is an error that is the request's own fault.
+type refusal struct {
+	status wire.Status
+	reason string
+}
+
+func (r *refusal) Error() string { return r.reason }
+
+func invalid(reason string) error { return &refusal{status: wire.StatusInvalid, reason: reason} }

@@ -1,0 +1,106 @@
+package inside
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// groupRoot is where the sandbox's kernel has its control groups.
+const groupRoot = "/sys/fs/cgroup"
+
+// groups gives each command a control group of its own. A process cannot leave
+// it, whatever it forks and whoever adopts it, so a command's group is the
+// command with all of its descendants.
+type groups struct {
+	mu      sync.Mutex
+	last    uint64
+	leaving []string // ended commands whose descendants live on
+}
+
+func newGroups() (*groups, error) {
+	for _, name := range []string{"", "cgroup.procs", "cgroup.subtree_control"} {
+		// Nobody but us, not even a command that runs as root, moves processes.
+		if err := os.Chown(filepath.Join(groupRoot, name), os.Getuid(), os.Getgid()); err != nil {
+			return nil, fmt.Errorf("take over the control groups: %w", err)
+		}
+	}
+	return &groups{}, nil
+}
+
+// make makes a group and opens it for a fork into it.
+func (g *groups) make() (path string, fd int, err error) {
+	g.mu.Lock()
+	g.last++
+	path = filepath.Join(groupRoot, strconv.FormatUint(g.last, 10))
+	g.mu.Unlock()
+	if err := os.Mkdir(path, 0o755); err != nil {
+		return "", -1, fmt.Errorf("make a control group: %w", err)
+	}
+	fd, err = unix.Open(path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		_ = os.Remove(path)
+		return "", -1, fmt.Errorf("open a control group: %w", err)
+	}
+	return path, fd, nil
+}
+
+// signal sends a signal to everything in a group.
+func (g *groups) signal(path string, signal syscall.Signal) error {
+	if signal == unix.SIGKILL {
+		// The kernel kills them all at once: none can fork its way out.
+		err := os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("kill the tree: %w", err)
+		}
+		return nil
+	}
+	procs, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list the tree: %w", err)
+	}
+	for _, field := range bytes.Fields(procs) {
+		pid, err := strconv.Atoi(string(field))
+		if err != nil || pid <= 1 {
+			continue
+		}
+		if err := unix.Kill(pid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("signal the tree: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove removes the group of an ended command, at once or when the last of
+// its descendants has gone.
+func (g *groups) remove(path string) {
+	if err := unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOENT) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.leaving = append(g.leaving, path)
+}
+
+// sweep tries again where descendants lived on.
+func (g *groups) sweep() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	kept := g.leaving[:0]
+	for _, path := range g.leaving {
+		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			kept = append(kept, path)
+		}
+	}
+	g.leaving = kept
+}

@@ -1,0 +1,507 @@
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/guest/wire"
+)
+
+// linux is the system in a sandbox.
+type linux struct {
+	e      *Engine
+	groups *groups
+
+	mu sync.Mutex
+	// started is signalled when there is a child to wait for.
+	started  *sync.Cond
+	children map[int]*command
+	alive    int
+}
+
+// process is a command's process with what the guest holds of it.
+type process struct {
+	pid   int
+	group string
+	in    *os.File    // nil without input
+	out   [2]*os.File // the second is nil with a terminal
+	tty   *os.File
+	ended chan struct{} // closed by the reaper
+
+	mu    sync.Mutex
+	alive bool // not reaped, so the pid is its own
+}
+
+func newLinux(e *Engine) (*linux, error) {
+	groups, err := newGroups()
+	if err != nil {
+		return nil, err
+	}
+	l := &linux{e: e, groups: groups, children: map[int]*command{}}
+	l.started = sync.NewCond(&l.mu)
+	go l.reap() // lives as long as PID 1 does
+	return l, nil
+}
+
+// start implements system.
+func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) {
+	user, err := findUser(open.User)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err := os.Stat(open.Dir); err != nil || !info.IsDir() {
+		return nil, nil, invalid("the working folder does not exist: " + open.Dir)
+	}
+	path, code := lookPath(open.Args[0], open.Env)
+	if code != 0 {
+		return nil, &wire.Exit{Code: code}, nil
+	}
+	p := &process{ended: make(chan struct{}), alive: true}
+	theirs, err := p.plumb(open, user)
+	defer closeFiles(theirs)
+	if err != nil {
+		p.close()
+		return nil, nil, err
+	}
+	group, fd, err := l.groups.make()
+	if err != nil {
+		p.close()
+		return nil, nil, err
+	}
+	p.group = group
+	defer unix.Close(fd)
+	err = l.fork(c, p, path, open, &syscall.ProcAttr{
+		Dir:   open.Dir,
+		Env:   open.Env,
+		Files: descriptors(theirs),
+		Sys: &syscall.SysProcAttr{
+			Credential:  &syscall.Credential{Uid: user.uid, Gid: user.gid},
+			Setsid:      true,
+			Setctty:     open.TTY,
+			UseCgroupFD: true,
+			CgroupFD:    fd,
+		},
+	})
+	if err == nil {
+		return p, nil, nil
+	}
+	p.close()
+	l.groups.remove(group)
+	if code := exitCode(err); code != 0 {
+		return nil, &wire.Exit{Code: code}, nil
+	}
+	return nil, nil, fmt.Errorf("start the command: %w", err)
+}
+
+// fork starts the process and registers it before the reaper can see its end.
+func (l *linux) fork(c *command, p *process, path string, open wire.Open, attr *syscall.ProcAttr) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pid, err := syscall.ForkExec(path, open.Args, attr)
+	if err != nil {
+		return err
+	}
+	p.pid = pid
+	c.processOf(p)
+	l.children[pid] = c
+	l.alive++
+	l.started.Signal()
+	return nil
+}
+
+// processOf gives the command its process ahead of run, for the reaper.
+func (c *command) processOf(p *process) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.process = p
+}
+
+// exitCode is what a shell says of a program that cannot be started, or 0 if
+// it is not the program's fault.
+func exitCode(err error) int {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		return 127
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return 0
+	}
+	return 126
+}
+
+// plumb makes the process's pipes or terminal. It returns the process's own
+// ends, in the order of their descriptors.
+func (p *process) plumb(open wire.Open, user user) (theirs []*os.File, err error) {
+	if open.TTY {
+		return p.plumbTTY(open, user)
+	}
+	in, err := p.plumbInput(open.Stdin, user)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, in)
+	for i := range p.out {
+		r, w, err := pipe(user)
+		if err != nil {
+			return theirs, err
+		}
+		p.out[i] = r
+		theirs = append(theirs, w)
+	}
+	return theirs, nil
+}
+
+func (p *process) plumbInput(wanted bool, user user) (*os.File, error) {
+	if !wanted {
+		return os.Open(os.DevNull)
+	}
+	r, w, err := pipe(user)
+	if err != nil {
+		return nil, err
+	}
+	p.in = w
+	return r, nil
+}
+
+func (p *process) plumbTTY(open wire.Open, user user) ([]*os.File, error) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	p.tty, p.in, p.out[0] = master, master, master
+	theirs := []*os.File{slave, slave, slave}
+	if err := slave.Chown(int(user.uid), int(user.gid)); err != nil {
+		return theirs, fmt.Errorf("hand over the terminal: %w", err)
+	}
+	if open.Cols > 0 && open.Rows > 0 {
+		if err := p.resize(open.Cols, open.Rows); err != nil {
+			return theirs, err
+		}
+	}
+	if !open.Stdin {
+		// An empty input, as far as a terminal knows one.
+		if _, err := master.Write([]byte{endOfInput}); err != nil {
+			return theirs, fmt.Errorf("close the terminal's input: %w", err)
+		}
+	}
+	return theirs, nil
+}
+
+// endOfInput is the character that ends a terminal's input.
+const endOfInput = 4
+
+// pipe returns a pipe that belongs to user, because a program may open
+// /dev/stdout anew, which only its owner can.
+func pipe(user user) (r, w *os.File, err error) {
+	r, w, err = os.Pipe()
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	if err := r.Chown(int(user.uid), int(user.gid)); err != nil {
+		r.Close()
+		w.Close()
+		return nil, nil, fmt.Errorf("hand over a pipe: %w", err)
+	}
+	return r, w, nil
+}
+
+func descriptors(files []*os.File) []uintptr {
+	fds := make([]uintptr, len(files))
+	for i, f := range files {
+		fds[i] = f.Fd() // which also makes it block, as programs expect
+	}
+	return fds
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close() // a terminal's three are one, closed once
+	}
+}
+
+func (p *process) close() {
+	for _, f := range []*os.File{p.in, p.out[0], p.out[1]} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+func (p *process) resize(cols, rows uint16) error {
+	if err := pty.Setsize(p.tty, &pty.Winsize{Cols: cols, Rows: rows}); err != nil {
+		return fmt.Errorf("resize the terminal: %w", err)
+	}
+	return nil
+}
+
+// serve starts the goroutines that carry the process's bytes. They end by
+// themselves: the readers soon after the process, the feeder with its input.
+func (p *process) serve(c *command) {
+	for i, f := range p.out {
+		k := &sink{e: c.e, c: c, s: c.streams[i]}
+		if f == nil {
+			k.s.closed = true
+			continue
+		}
+		go p.collect(f, k)
+	}
+	if c.stdin {
+		go p.feed(c)
+	} else {
+		c.input.breakLocked()
+	}
+	go func() {
+		<-p.ended
+		for _, f := range []*os.File{p.out[0], p.out[1], p.in} {
+			if f != nil {
+				_ = f.SetDeadline(time.Unix(1, 0)) // wakes who waits for it
+			}
+		}
+	}()
+}
+
+// collect reads a stream until the process has ended and what it left in the
+// pipe was read. Others that still hold the pipe are not waited for.
+func (p *process) collect(f *os.File, k *sink) {
+	defer f.Close()
+	defer k.close()
+	b := make([]byte, wire.MaxOutput)
+	for {
+		n, err := f.Read(b[:min(k.wait(), len(b))])
+		if n > 0 {
+			k.add(b[:n])
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil { // end of file; a terminal says EIO
+			return
+		}
+	}
+	_ = f.SetDeadline(time.Time{})
+	// A pipe holds no more than this: what comes behind it was written later.
+	for left := 1 << 20; left > 0; {
+		n := readNow(f, b[:min(k.wait(), len(b), left)])
+		if n <= 0 {
+			return
+		}
+		k.add(b[:n])
+		left -= n
+	}
+}
+
+// readNow reads what is there and never waits.
+func readNow(f *os.File, b []byte) int {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	err = conn.Read(func(fd uintptr) bool {
+		n, _ = unix.Read(int(fd), b)
+		return true
+	})
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// feed writes the command's input to its process.
+func (p *process) feed(c *command) {
+	_, err := io.Copy(onlyWriter{p.in}, onlyReader{c.input})
+	if err == nil && p.tty != nil {
+		_, err = p.in.Write([]byte{endOfInput})
+	}
+	if err != nil {
+		c.input.breakOff()
+	}
+	if p.tty == nil {
+		p.in.Close()
+	}
+}
+
+// onlyReader and onlyWriter keep io.Copy from shortcuts around Read and Write.
+type (
+	onlyReader struct{ io.Reader }
+	onlyWriter struct{ io.Writer }
+)
+
+// signal implements system.
+func (l *linux) signal(p *process, signal int, tree bool) error {
+	if tree {
+		return l.groups.signal(p.group, syscall.Signal(signal))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.alive {
+		return nil
+	}
+	if err := unix.Kill(p.pid, syscall.Signal(signal)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal the process: %w", err)
+	}
+	return nil
+}
+
+// reap waits for every child, also for those that others left to PID 1.
+func (l *linux) reap() {
+	for {
+		var info unix.Siginfo
+		// Look first and collect later, so that until then the number stays
+		// taken and a signal cannot hit another process.
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil: // no child at all
+			l.mu.Lock()
+			for l.alive == 0 {
+				l.started.Wait()
+			}
+			l.mu.Unlock()
+			continue
+		}
+		l.collect(waitedPID(&info))
+	}
+}
+
+// waitedPID is the field that the generic Siginfo does not name.
+func waitedPID(info *unix.Siginfo) int {
+	const offset = 16 // on every 64-bit Linux
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
+}
+
+func (l *linux) collect(pid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.children[pid]
+	var status unix.WaitStatus
+	if c == nil {
+		_, _ = unix.Wait4(pid, &status, 0, nil)
+		l.groups.sweep()
+		return
+	}
+	p := c.process
+	p.mu.Lock()
+	_, err := unix.Wait4(pid, &status, 0, nil)
+	p.alive = false
+	p.mu.Unlock()
+	delete(l.children, pid)
+	l.alive--
+	exit := wire.Exit{Code: -1}
+	switch {
+	case err == nil && status.Signaled():
+		exit.Signal = int(status.Signal())
+	case err == nil:
+		exit.Code = status.ExitStatus()
+	}
+	close(p.ended)
+	c.finished(exit)
+	l.groups.remove(p.group)
+}
+
+// lookPath finds the program, or gives the exit code that a shell would.
+func lookPath(name string, env []string) (path string, code int) {
+	if strings.Contains(name, "/") {
+		return name, 0
+	}
+	if name == "" {
+		return "", 127
+	}
+	code = 127
+	for _, dir := range filepath.SplitList(lookEnv(env, "PATH")) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		candidate := filepath.Join(dir, name)
+		info, err := os.Stat(candidate)
+		if err != nil || info.IsDir() {
+			continue
+		}
+		if info.Mode()&0o111 != 0 {
+			return candidate, 0
+		}
+		code = 126
+	}
+	return "", code
+}
+
+func lookEnv(env []string, name string) string {
+	value := ""
+	for _, entry := range env {
+		if key, v, ok := strings.Cut(entry, "="); ok && key == name {
+			value = v
+		}
+	}
+	return value
+}
+
+// user is whom a command runs as.
+type user struct{ uid, gid uint32 }
+
+// findUser finds a user of the image by name or number, or "uid:gid".
+func findUser(name string) (user, error) {
+	u, err := parseUser(name)
+	if err != nil {
+		return user{}, err
+	}
+	if int(u.uid) == os.Getuid() || int(u.gid) == os.Getgid() {
+		// A command as the guest's own user could be the guest.
+		return user{}, &refusal{status: wire.StatusDenied, reason: "this user is the sandbox's own"}
+	}
+	return u, nil
+}
+
+func parseUser(name string) (user, error) {
+	first, second, pair := strings.Cut(name, ":")
+	if uid, err := strconv.ParseUint(first, 10, 31); err == nil {
+		gid := uid
+		if pair {
+			if gid, err = strconv.ParseUint(second, 10, 31); err != nil {
+				return user{}, invalid("the group is not a number: " + second)
+			}
+		} else if u, ok := passwdEntry(func(fields []string) bool { return fields[2] == first }); ok {
+			return u, nil
+		}
+		return user{uid: uint32(uid), gid: uint32(gid)}, nil
+	}
+	if u, ok := passwdEntry(func(fields []string) bool { return fields[0] == name }); ok {
+		return u, nil
+	}
+	return user{}, invalid("the image has no such user: " + name)
+}
+
+func passwdEntry(match func(fields []string) bool) (user, bool) {
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return user{}, false
+	}
+	defer f.Close()
+	body, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return user{}, false
+	}
+	for line := range strings.Lines(string(body)) {
+		fields := strings.Split(strings.TrimSpace(line), ":")
+		if len(fields) < 4 || !match(fields) {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(fields[2], 10, 31)
+		gid, err2 := strconv.ParseUint(fields[3], 10, 31)
+		if err1 == nil && err2 == nil {
+			return user{uid: uint32(uid), gid: uint32(gid)}, true
+		}
+	}
+	return user{}, false
+}

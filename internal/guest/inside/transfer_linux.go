@@ -1,0 +1,331 @@
+package inside
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// asUser runs f on a thread of its own that sees files with the rights of the
+// user and no more. The real and saved ids stay the guest's, so that the user
+// cannot signal or trace the thread. The thread is never used again: it ends
+// with its goroutine, because that never unlocks it.
+func asUser(u user, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if err := becomeUser(u); err != nil {
+			result <- fmt.Errorf("take on the user's rights: %w", err)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+// becomeUser changes this thread alone, which the functions of package syscall
+// would not.
+func becomeUser(u user) error {
+	const unchanged = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, unchanged, uintptr(u.gid), unchanged); errno != 0 {
+		return errno
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, unchanged, uintptr(u.uid), unchanged); errno != 0 {
+		return errno
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	return unix.Capset(&header, &none[0])
+}
+
+// put implements system: it unpacks as the sandbox's user, so that neither the
+// archive nor a link that code has laid out can reach more than code can.
+func (l *linux) put(dir string, from io.Reader) error {
+	u, err := findUser(DefaultUser)
+	if err != nil {
+		return err
+	}
+	return asUser(u, func() error {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make the folder: %w", err)
+		}
+		root, err := openRoot(dir)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		return unpack(root, from)
+	})
+}
+
+// DefaultUser is whom commands run as and files belong to unless a worker says
+// otherwise.
+const DefaultUser = "sandbox"
+
+// openRoot opens a folder to work below. The kernel's own trees are refused:
+// what looks like a file there is something else.
+func openRoot(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the folder: %w", err)
+	}
+	var where unix.Statfs_t
+	if err := unix.Statfs(dir, &where); err == nil {
+		switch where.Type {
+		case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP2_SUPER_MAGIC:
+			root.Close()
+			return nil, invalid("this folder holds no files: " + dir)
+		}
+	}
+	return root, nil
+}
+
+// unpack unpacks a tar stream below root.
+func unpack(root *os.Root, from io.Reader) error {
+	archive := tar.NewReader(from)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			// Behind the archive's end may come padding.
+			_, err := io.Copy(io.Discard, from)
+			return err
+		}
+		if err != nil {
+			return unpackError(err)
+		}
+		if err := unpackEntry(root, header, archive); err != nil {
+			return unpackError(err)
+		}
+	}
+}
+
+// unpackError tells a broken archive from a broken stream.
+func unpackError(err error) error {
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return invalid("the archive is broken: " + err.Error())
+	}
+	return err
+}
+
+func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
+	name := path.Clean(header.Name)
+	if name == "." {
+		return nil
+	}
+	if path.IsAbs(name) || name == ".." || strings.HasPrefix(name, "../") {
+		return invalid("the archive names a path outside the folder: " + header.Name)
+	}
+	if parent := path.Dir(name); parent != "." {
+		if err := root.MkdirAll(parent, 0o755); err != nil {
+			return err
+		}
+	}
+	mode := header.FileInfo().Mode().Perm()
+	switch header.Typeflag {
+	case tar.TypeDir:
+		if err := root.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		return root.Chmod(name, mode)
+	case tar.TypeReg:
+		return unpackFile(root, name, mode, header, content)
+	case tar.TypeSymlink:
+		if err := clearPlace(root, name); err != nil {
+			return err
+		}
+		return root.Symlink(header.Linkname, name)
+	case tar.TypeLink:
+		if err := clearPlace(root, name); err != nil {
+			return err
+		}
+		return root.Link(path.Clean(header.Linkname), name)
+	case tar.TypeXGlobalHeader:
+		return nil
+	}
+	return invalid("the archive holds something other than files, folders and links: " + header.Name)
+}
+
+func unpackFile(root *os.Root, name string, mode fs.FileMode, header *tar.Header, content io.Reader) error {
+	if err := clearPlace(root, name); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil && !header.ModTime.IsZero() {
+		err = root.Chtimes(name, header.ModTime, header.ModTime)
+	}
+	return err
+}
+
+// clearPlace removes what is in the way of a file, if it is not a folder.
+func clearPlace(root *os.Root, name string) error {
+	info, err := root.Lstat(name)
+	if err != nil || info.IsDir() {
+		return nil // making it will say what is wrong
+	}
+	return root.Remove(name)
+}
+
+// get implements system. It reads with the guest's rights, so that a command
+// cannot hide a file from the record by taking its own rights away.
+func (l *linux) get(name string, to io.Writer) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return fmt.Errorf("find the path: %w", err)
+	}
+	archive := tar.NewWriter(to)
+	if info.IsDir() {
+		root, err := openRoot(name)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		if err := pack(root, ".", archive, 0); err != nil {
+			return err
+		}
+		return archive.Close()
+	}
+	root, err := openRoot(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	// The path may be a link out of its folder: then what it means is packed,
+	// under the name that was asked for.
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("open the file: %w", err)
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		return fmt.Errorf("look at the file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return invalid("neither a file nor a folder: " + name)
+	}
+	if err := packFile(f, info, path.Base(name), archive); err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+// maxDepth bounds how deep a tree is packed.
+const maxDepth = 256
+
+// pack packs the folder dir of root, without itself.
+func pack(root *os.Root, dir string, archive *tar.Writer, depth int) error {
+	if depth > maxDepth {
+		return invalid("the tree is too deep")
+	}
+	f, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		entries, err := f.ReadDir(256)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			err := packEntry(root, path.Join(dir, entry.Name()), archive, depth)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // gone while we looked: the sandbox is alive
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func packEntry(root *os.Root, name string, archive *tar.Writer, depth int) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		if err := packHeader(info, name+"/", "", archive); err != nil {
+			return err
+		}
+		return pack(root, name, archive, depth+1)
+	case mode.IsRegular():
+		f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if info, err = f.Stat(); err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return nil // changed under our hands into what has no content
+		}
+		return packFile(f, info, name, archive)
+	case mode&fs.ModeSymlink != 0:
+		target, err := root.Readlink(name)
+		if err != nil {
+			return err
+		}
+		return packHeader(info, name, target, archive)
+	case mode&fs.ModeSocket != 0:
+		return nil // a tar has no word for it
+	}
+	return packHeader(info, name, "", archive)
+}
+
+func packHeader(info fs.FileInfo, name, target string, archive *tar.Writer) error {
+	header, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	header.Name = name
+	header.Uname, header.Gname = "", ""
+	// This format takes any name, also one that is not text.
+	header.Format = tar.FormatGNU
+	return archive.WriteHeader(header)
+}
+
+// packFile packs the size that the file has now: what is written to it
+// meanwhile is left out, what is cut off becomes zeros.
+func packFile(f *os.File, info fs.FileInfo, name string, archive *tar.Writer) error {
+	if err := packHeader(info, name, "", archive); err != nil {
+		return err
+	}
+	n, err := io.CopyN(archive, f, info.Size())
+	if errors.Is(err, io.EOF) {
+		_, err = io.CopyN(archive, zeros{}, info.Size()-n)
+	}
+	return err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}

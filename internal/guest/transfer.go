@@ -1,0 +1,127 @@
+package guest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/guest/wire"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// Command is what to start.
+type Command struct {
+	ID         string
+	Args       []string
+	Env        []string // whole: nothing is added to it
+	Dir, User  string
+	TTY, Stdin bool
+	Cols, Rows uint16
+}
+
+// Exec starts a command. When ctx ends before the guest has answered, the
+// command may run all the same, and Attach finds it.
+func (c *Client) Exec(ctx context.Context, command Command) (*Process, error) {
+	return c.open(ctx, wire.Open{
+		Kind: wire.KindExec, ID: command.ID,
+		Args: command.Args, Env: command.Env, Dir: command.Dir, User: command.User,
+		TTY: command.TTY, Stdin: command.Stdin, Cols: command.Cols, Rows: command.Rows,
+	})
+}
+
+// Attach finds a command that was started earlier, also by another session.
+// Its output goes on at from.
+func (c *Client) Attach(ctx context.Context, id string, from sandbox.Offsets) (*Process, error) {
+	return c.open(ctx, wire.Open{Kind: wire.KindAttach, ID: id, Stdout: from.Stdout, Stderr: from.Stderr})
+}
+
+// abortTime bounds how long a guest is told that nobody wants a transfer any
+// more.
+const abortTime = 2 * time.Second
+
+// Put unpacks a tar stream below dir.
+func (c *Client) Put(ctx context.Context, dir string, archive io.Reader) error {
+	p, err := c.open(ctx, wire.Open{Kind: wire.KindPut, Path: dir})
+	if err != nil {
+		return err
+	}
+	defer c.unregister(p)
+	if err := p.feed(ctx, archive); err != nil {
+		if fault.Is(err, fault.Conflict) {
+			// The guest takes no more. It says why with the transfer's end.
+			return cmp.Or(p.settled(ctx), err)
+		}
+		p.abort(ctx)
+		return err
+	}
+	return p.settled(ctx)
+}
+
+// feed sends all of r as input, and its end.
+func (p *Process) feed(ctx context.Context, r io.Reader) error {
+	b := make([]byte, writeBatch)
+	for {
+		n, err := io.ReadFull(r, b)
+		if n > 0 {
+			if err := p.Write(ctx, b[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return p.CloseInput(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("read the archive: %w", err)
+		}
+	}
+}
+
+// Get packs path as a tar stream into w. What it writes is hostile.
+func (c *Client) Get(ctx context.Context, path string, w io.Writer) error {
+	p, err := c.open(ctx, wire.Open{Kind: wire.KindGet, Path: path})
+	if err != nil {
+		return err
+	}
+	defer c.unregister(p)
+	for {
+		frame, err := p.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return p.settled(ctx)
+		}
+		if err == nil {
+			if _, werr := w.Write(frame.Data); werr != nil {
+				err = fmt.Errorf("write the archive: %w", werr)
+			}
+		}
+		if err != nil {
+			p.abort(ctx)
+			return err
+		}
+	}
+}
+
+// settled waits for the end of a transfer and returns how it ended.
+func (p *Process) settled(ctx context.Context) error {
+	exit, err := p.Wait(ctx)
+	if err != nil {
+		p.abort(ctx)
+		return err
+	}
+	if exit.Lost {
+		return errGone
+	}
+	return asFault(p.result)
+}
+
+// abort ends a transfer that nobody waits for any more.
+func (p *Process) abort(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
+	defer cancel()
+	control := wire.Control{Signal: uint8(syscall.SIGKILL)}
+	_ = p.client.send(ctx, wire.TypeSignal, 0, p.channel, control.Append(nil))
+}
