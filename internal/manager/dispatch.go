@@ -19,8 +19,11 @@ var _ dispatch.Manager = (*Manager)(nil)
 
 // Register announces a worker.
 func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispatch.Welcome, error) {
-	if err := checkRegistration(r); err != nil {
+	if err := r.Check(); err != nil {
 		return dispatch.Welcome{}, err
+	}
+	if r.Wire != dispatch.Version {
+		return dispatch.Welcome{}, fault.New(fault.Conflict, "this manager speaks version %d of the wire, the worker version %d; run the same release on both", dispatch.Version, r.Wire).WithCode("wire_version")
 	}
 	now := m.Now()
 	w := job.Worker{
@@ -44,21 +47,6 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	m.sessions.add(s)
 	m.work.wake()
 	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone}, nil
-}
-
-func checkRegistration(r dispatch.Registration) error {
-	if r.Wire != dispatch.Version {
-		return fault.New(fault.Conflict, "this manager speaks version %d of the wire, the worker version %d; run the same release on both", dispatch.Version, r.Wire).WithCode("wire_version")
-	}
-	for _, w := range []struct{ field, word string }{{"worker_id", r.WorkerID}, {"identity", r.Identity}, {"incarnation", r.Incarnation}, {"role", r.Role}} {
-		if err := job.CheckWord(w.field, w.word); err != nil {
-			return err
-		}
-	}
-	if len(r.Models) > 64 || len(r.Drivers) > 64 || len(r.Holding) > dispatch.MaxHeld || r.Slots < 0 || len(r.Version) > 200 {
-		return fault.New(fault.Invalid, "the registration is out of bounds")
-	}
-	return nil
 }
 
 // admit writes the worker down, unless another live one has its id.
@@ -90,16 +78,19 @@ func (m *Manager) admit(ctx context.Context, w job.Worker) error {
 
 // Lease waits for work.
 func (m *Manager) Lease(ctx context.Context, req dispatch.LeaseRequest) ([]dispatch.Lease, error) {
+	if err := req.Check(); err != nil {
+		return nil, err
+	}
 	s, err := m.sessions.get(req.Session)
 	if err != nil {
 		return nil, err
 	}
 	m.saw(ctx, s)
-	deadline := time.NewTimer(min(max(req.Wait, 0), dispatch.MaxWait))
+	deadline := time.NewTimer(req.Wait)
 	defer deadline.Stop()
 	for {
 		wake := m.idle.wait() // before the look: what comes during it must not be missed
-		jobs, err := m.Queue.Lease(ctx, s.worker, min(max(req.Max, 1), dispatch.MaxLeases))
+		jobs, err := m.Queue.Lease(ctx, s.worker, req.Max)
 		if err != nil || len(jobs) > 0 {
 			return leases(jobs), err
 		}
@@ -130,12 +121,12 @@ func leases(jobs []job.Job) []dispatch.Lease {
 
 // Extend renews leases.
 func (m *Manager) Extend(ctx context.Context, req dispatch.ExtendRequest) (dispatch.ExtendAnswer, error) {
+	if err := req.Check(); err != nil {
+		return dispatch.ExtendAnswer{}, err
+	}
 	s, err := m.sessions.get(req.Session)
 	if err != nil {
 		return dispatch.ExtendAnswer{}, err
-	}
-	if len(req.Held) > dispatch.MaxHeld {
-		return dispatch.ExtendAnswer{}, fault.Field("held", "at most %d leases fit in one call", dispatch.MaxHeld)
 	}
 	m.saw(ctx, s)
 	gone, until, err := m.Queue.Extend(ctx, s.worker.ID, req.Held)
@@ -144,12 +135,12 @@ func (m *Manager) Extend(ctx context.Context, req dispatch.ExtendRequest) (dispa
 
 // Report takes events and output of running jobs.
 func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispatch.Refusals, error) {
+	if err := req.Check(); err != nil {
+		return dispatch.Refusals{}, err
+	}
 	s, err := m.sessions.get(req.Session)
 	if err != nil {
 		return dispatch.Refusals{}, err
-	}
-	if len(req.Items) > dispatch.MaxReports {
-		return dispatch.Refusals{}, fault.Field("items", "at most %d fit in one call", dispatch.MaxReports)
 	}
 	refused, err := m.Queue.Report(ctx, s.worker.ID, req.Items)
 	if err != nil {
@@ -174,12 +165,12 @@ func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispa
 // Finish takes results: first their bytes, then, in one transaction, what they
 // mean.
 func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispatch.Refusals, error) {
+	if err := req.Check(); err != nil {
+		return dispatch.Refusals{}, err
+	}
 	s, err := m.sessions.get(req.Session)
 	if err != nil {
 		return dispatch.Refusals{}, err
-	}
-	if len(req.Results) > dispatch.MaxFinishes {
-		return dispatch.Refusals{}, fault.Field("results", "at most %d fit in one call", dispatch.MaxFinishes)
 	}
 	for i := range req.Results {
 		if err := m.takeBlobs(ctx, &req.Results[i]); err != nil {
@@ -201,9 +192,6 @@ func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispa
 // takeBlobs stores what rides along with a result, and demands that all that
 // it refers to is there: evidence never names bytes that nobody has.
 func (m *Manager) takeBlobs(ctx context.Context, r *dispatch.Result) error {
-	if len(r.Artifacts) > dispatch.MaxArtifacts {
-		return fault.Field("artifacts", "at most %d fit in one result", dispatch.MaxArtifacts)
-	}
 	for digest, data := range r.Inline {
 		if err := m.Blobs.Put(ctx, digest, int64(len(data)), bytes.NewReader(data)); err != nil {
 			return err
@@ -236,8 +224,8 @@ func (m *Manager) PutBlob(ctx context.Context, session, sha256 string, size int6
 	if _, err := m.sessions.get(session); err != nil {
 		return err
 	}
-	if size < 0 || size > dispatch.MaxBlobBytes {
-		return fault.New(fault.TooLarge, "a blob can have at most %d bytes", int64(dispatch.MaxBlobBytes))
+	if err := dispatch.CheckBlob(sha256, size); err != nil {
+		return err
 	}
 	return m.Blobs.Put(ctx, sha256, size, r)
 }
@@ -248,13 +236,13 @@ func (m *Manager) Attend(ctx context.Context, id string, rc dispatch.Receiver) e
 	if err != nil {
 		return err
 	}
-	open := s.open(ctx, rc)
+	open, stream := s.open(ctx, rc)
 	if err := m.connected(ctx, s, true); err != nil {
-		s.leave(rc)
+		s.leave(stream)
 		return err
 	}
 	<-open.Done()
-	if s.leave(rc) {
+	if s.leave(stream) {
 		bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 5*time.Second, errStopped)
 		defer cancel()
 		if err := m.connected(bounded, s, false); err != nil {

@@ -15,10 +15,15 @@ type session struct {
 	id     string
 	worker job.Worker
 
-	mu       sync.Mutex
-	seen     time.Time         // when the worker's row was last refreshed
-	receiver dispatch.Receiver // nil while the command stream is closed
-	closing  context.CancelCauseFunc
+	mu     sync.Mutex
+	seen   time.Time // when the worker's row was last refreshed
+	stream *stream   // nil while the command stream is closed
+}
+
+// stream is an open command stream.
+type stream struct {
+	receiver dispatch.Receiver
+	close    context.CancelCauseFunc
 }
 
 // sessions are the registrations that this manager knows. A restarted manager
@@ -68,7 +73,10 @@ func (ss *sessions) receiver(worker string) dispatch.Receiver {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.receiver
+	if s.stream == nil {
+		return nil
+	}
+	return s.stream.receiver
 }
 
 func (ss *sessions) remove(s *session) {
@@ -95,32 +103,33 @@ func (ss *sessions) closeAll() {
 
 // open puts rc at the end of the command stream and closes the stream before
 // it. The returned context ends when another takes its place.
-func (s *session) open(ctx context.Context, rc dispatch.Receiver) context.Context {
+func (s *session) open(ctx context.Context, rc dispatch.Receiver) (context.Context, *stream) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.close(fault.New(fault.Conflict, "a newer command stream took over"))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.receiver, s.closing = rc, cancel
-	return ctx
+	s.stream = &stream{receiver: rc, close: cancel}
+	return ctx, s.stream
 }
 
-// leave takes rc away again, unless another has taken its place. It reports
-// whether it was the current one.
-func (s *session) leave(rc dispatch.Receiver) bool {
+// leave takes a stream away again, unless another has taken its place. It
+// reports whether it was the current one.
+func (s *session) leave(st *stream) bool {
+	st.close(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.receiver != rc {
+	if s.stream != st {
 		return false
 	}
-	s.receiver, s.closing = nil, nil
+	s.stream = nil
 	return true
 }
 
 func (s *session) close(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing != nil {
-		s.closing(cause)
+	if s.stream != nil {
+		s.stream.close(cause)
 	}
 }
 
