@@ -1,0 +1,126 @@
+// Package httpapi is the native HTTP door of the manager: REST under /api/v1
+// and under the bare paths that older clients use, server-sent events, and the
+// OpenAPI description with its two pages.
+//
+// It reads requests strictly, says who asks and whether they may, calls the
+// manager, and writes answers; it decides nothing about jobs. The interface
+// that it needs of the manager is Manager.
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/aurea-dev/aurea/internal/httpapi/guard"
+	"github.com/aurea-dev/aurea/internal/policy"
+)
+
+// Bounds of this door.
+const (
+	MaxBodyBytes = 8 << 20
+
+	keepAlive    = 15 * time.Second // between comments on a quiet stream
+	writeTimeout = 30 * time.Second // for one write to a slow reader
+	readTimeout  = 30 * time.Second // for one body
+)
+
+// Config is what the door is made of.
+type Config struct {
+	Manager Manager
+	Version string // of the program
+	// Loopback says that the door is bound to loopback; then the Host of every
+	// request is checked.
+	Loopback bool
+	// Keys says that every request, the public ones aside, needs a key. Without
+	// it everybody who reaches the door is the local caller, so it may be left
+	// out only on loopback.
+	Keys    bool
+	Hosts   []string // further names of this server, without port
+	Origins []string // origins whose pages may change things
+	Logger  *slog.Logger
+	Now     func() time.Time
+}
+
+// API is the door: an http.Handler.
+type API struct {
+	cfg     Config
+	log     *slog.Logger
+	mux     *http.ServeMux
+	huma    huma.API
+	front   http.Handler
+	started time.Time
+	routes  []Route
+
+	ending  sync.Once
+	endings chan struct{} // closed when streams should end
+}
+
+// Route is one way in, for tests and for people: Action is what the caller
+// must be allowed to do, or "" where anybody may.
+type Route struct {
+	Method string
+	Path   string
+	Action policy.Action
+}
+
+// New makes the door.
+func New(cfg Config) (*API, error) {
+	if !cfg.Keys && !cfg.Loopback {
+		return nil, errors.New("make HTTP door: keys are needed unless it is bound to loopback")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	a := &API{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), started: cfg.Now(), endings: make(chan struct{})}
+	a.huma = newHuma(a.mux)
+	a.registerAll()
+	front, err := guard.Wrap(a.mux, guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log})
+	if err != nil {
+		return nil, fmt.Errorf("make HTTP door: %w", err)
+	}
+	a.front = front
+	if err := a.registerDocs(); err != nil {
+		return nil, fmt.Errorf("make HTTP door: %w", err)
+	}
+	return a, nil
+}
+
+func (a *API) registerAll() {
+	a.registerPRDs()
+	a.registerJobs()
+	a.registerWork()
+	a.registerControl()
+	a.registerEvents()
+	a.registerRecords()
+	a.registerLogs()
+	a.registerQueue()
+	a.registerSystem()
+	a.mux.HandleFunc("/", a.nowhere)
+}
+
+// ServeHTTP answers a request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.front.ServeHTTP(w, r) }
+
+// Mount serves another handler behind the same guard and the same keys.
+// pattern is one of http.ServeMux; the handler finds its caller in the context
+// and bounds its own bodies. It must be called before the first request.
+func (a *API) Mount(pattern string, action policy.Action, h http.Handler) {
+	a.routes = append(a.routes, Route{Method: "*", Path: pattern, Action: action})
+	a.mux.Handle(pattern, a.admitted(action, h))
+}
+
+// Routes lists every route with what it demands.
+func (a *API) Routes() []Route { return append([]Route(nil), a.routes...) }
+
+// EndStreams ends the streams that are open, and those that are opened later,
+// so that the server can shut down; their clients come back with their cursor.
+func (a *API) EndStreams() { a.ending.Do(func() { close(a.endings) }) }

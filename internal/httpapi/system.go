@@ -1,0 +1,94 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/httpapi/guard"
+)
+
+// RootBody says what is here.
+type RootBody struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Docs    string `json:"docs"`
+	ReDoc   string `json:"redoc"`
+	OpenAPI string `json:"openapi"`
+	Health  string `json:"health"`
+}
+
+// HealthBody says how the whole is doing. It has what each of the systems that
+// Aurea stands in for used to say.
+type HealthBody struct {
+	Status           string    `json:"status" enum:"healthy,degraded" doc:"degraded when the database does not answer or no sandbox can be made."`
+	Version          string    `json:"version"`
+	UptimeSeconds    float64   `json:"uptime_seconds"`
+	Timestamp        time.Time `json:"timestamp"`
+	SandboxAvailable bool      `json:"sandbox_available" doc:"Whether a connected worker can make sandboxes."`
+	DockerVersion    *string   `json:"docker_version" doc:"null: no Docker is needed."`
+	Workers          int       `json:"workers" doc:"How many workers are connected."`
+	Drivers          []string  `json:"drivers" nullable:"false" doc:"What they make sandboxes with."`
+}
+
+type healthOutput struct{ Body HealthBody }
+
+// ReadyBody says that requests can be served.
+type ReadyBody struct {
+	Ready bool `json:"ready"`
+}
+
+type readyOutput struct{ Body ReadyBody }
+
+func (a *API) registerSystem() {
+	register(a, route{
+		method: http.MethodGet, path: "/health", action: public, id: "getHealth", tag: "system", summary: "How the whole is doing",
+		detail: "Always 200 while the server runs; needs no key.",
+	}, a.health)
+	register(a, route{
+		method: http.MethodGet, path: "/ready", action: public, id: "getReady", tag: "system", summary: "Whether requests can be served",
+		detail: "200, or 503 when the database does not answer; needs no key.",
+	}, a.ready)
+	a.page("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, RootBody{
+			Name: "Aurea Sandbox Orchestrator", Version: a.cfg.Version, Docs: "/docs", ReDoc: "/redoc", OpenAPI: "/openapi.json", Health: "/health",
+		})
+	})
+}
+
+// page adds a route that anybody may read and that is no operation.
+func (a *API) page(path string, h http.HandlerFunc) {
+	a.routes = append(a.routes, Route{Method: http.MethodGet, Path: path, Action: public})
+	a.mux.HandleFunc("GET "+path, h)
+}
+
+func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
+	now := a.cfg.Now()
+	b := HealthBody{
+		Status: "healthy", Version: a.cfg.Version, UptimeSeconds: now.Sub(a.started).Seconds(), Timestamp: now.UTC(), Drivers: []string{},
+	}
+	h, err := a.cfg.Manager.Health(ctx)
+	if err != nil {
+		guard.NoteError(ctx, err)
+		b.Status = "degraded"
+		return &healthOutput{Body: b}, nil
+	}
+	if h.Uptime > 0 {
+		b.UptimeSeconds = h.Uptime.Seconds()
+	}
+	b.Workers = h.Workers
+	b.Drivers = append(b.Drivers, h.Drivers...)
+	b.SandboxAvailable = h.Workers > 0 && len(h.Drivers) > 0
+	if !b.SandboxAvailable {
+		b.Status = "degraded"
+	}
+	return &healthOutput{Body: b}, nil
+}
+
+func (a *API) ready(ctx context.Context, _ *struct{}) (*readyOutput, error) {
+	if err := a.cfg.Manager.Ready(ctx); err != nil {
+		return nil, fault.New(fault.Unavailable, "Not ready: the database does not answer (%w).", err).WithCode("not_ready")
+	}
+	return &readyOutput{Body: ReadyBody{Ready: true}}, nil
+}
