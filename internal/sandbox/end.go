@@ -45,18 +45,18 @@ func (s *Sandbox) End(ctx context.Context, outcome Outcome, reason string) error
 	s.leave(errEnded)
 
 	if err != nil {
-		s.settle(Status{State: StateFailed, Outcome: OutcomeUncleaned, Reason: err.Error()})
+		s.move(StateCompleting, Status{State: StateFailed, Outcome: OutcomeUncleaned, Reason: err.Error()})
 		return fmt.Errorf("end sandbox: %w", err)
 	}
 	now := s.Status()
-	s.settle(Status{State: now.Outcome.State(), Outcome: now.Outcome, Reason: now.Reason})
+	s.move(StateCompleting, Status{State: now.Outcome.State(), Outcome: now.Outcome, Reason: now.Reason})
 	return nil
 }
 
 // completing moves a running sandbox to COMPLETING and stops its execs.
 func (s *Sandbox) completing(outcome Outcome, reason string) {
-	if s.move(Status{State: StateCompleting, Outcome: outcome, Reason: reason}) != nil {
-		return // it ended, or is ending, for an earlier reason
+	if !s.move(StateRunning, Status{State: StateCompleting, Outcome: outcome, Reason: reason}) {
+		return
 	}
 	by := reason
 	if by == "" {
@@ -70,16 +70,6 @@ func (s *Sandbox) stopExecs(by string) {
 	defer s.mu.Unlock()
 	for e := range s.execs {
 		e.decide(Killed, by)
-	}
-}
-
-// settle moves to a final state unless the sandbox is in one already.
-func (s *Sandbox) settle(last Status) {
-	if s.Status().State.Ended() {
-		return
-	}
-	if err := s.move(last); err != nil {
-		s.log.Error("sandbox state", "error", err)
 	}
 }
 
@@ -119,7 +109,7 @@ func (s *Sandbox) watch() {
 
 // fail marks a running sandbox FAILED. Its execs see the death for themselves.
 func (s *Sandbox) fail(outcome Outcome, reason string) {
-	if err := s.move(Status{State: StateFailed, Outcome: outcome, Reason: reason}); err == nil {
+	if s.move(StateRunning, Status{State: StateFailed, Outcome: outcome, Reason: reason}) {
 		s.log.Warn("sandbox failed", "outcome", outcome, "reason", reason)
 	}
 }

@@ -30,7 +30,8 @@ var (
 
 // ExecOptions says how an exec is watched over.
 type ExecOptions struct {
-	// Timeout is how long the process may run; zero is for ever.
+	// Timeout is how long the process may run once it was started; zero is for
+	// ever.
 	Timeout time.Duration
 	// Sink takes the output that is kept; without one it is only counted.
 	Sink Sink
@@ -83,9 +84,8 @@ type Exec struct {
 	cause   string
 }
 
-// Exec starts a process. An empty spec.ID gets a new one. ctx, the timeout and
-// the sandbox's start timeout bound the start; the process goes on when ctx
-// ends.
+// Exec starts a process. An empty spec.ID gets a new one. ctx and the start
+// timeout bound the start; the process goes on when ctx ends.
 func (s *Sandbox) Exec(ctx context.Context, spec ExecSpec, opts ExecOptions) (*Exec, error) {
 	if spec.ID == "" {
 		id, err := NewID()
@@ -103,11 +103,7 @@ func (s *Sandbox) Exec(ctx context.Context, spec ExecSpec, opts ExecOptions) (*E
 	if err := s.demand("start a process"); err != nil {
 		return nil, err
 	}
-	bound := s.opts.StartTimeout
-	if opts.Timeout > 0 {
-		bound = min(bound, opts.Timeout)
-	}
-	bounded, cancel := context.WithTimeoutCause(ctx, bound, errStart)
+	bounded, cancel := context.WithTimeoutCause(ctx, s.opts.StartTimeout, errStart)
 	defer cancel()
 	e := s.newExec(opts, time.Now())
 	proc, err := s.box.Exec(bounded, spec)

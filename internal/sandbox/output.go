@@ -67,6 +67,9 @@ func (t *tally) resume(seen int64, kept io.Reader) error {
 // not join is not believed.
 func (t *tally) take(f Frame) (Frame, bool) {
 	const farthest = 1 << 60
+	if len(f.Data) == 0 {
+		return Frame{}, false
+	}
 	if f.Offset < 0 || f.Offset > farthest {
 		t.truncated = true
 		return Frame{}, false

@@ -223,18 +223,24 @@ func (s *Sandbox) demand(what string) error {
 	return s.status.State.Demand(what, StateRunning)
 }
 
-// move is the only place where the status changes. An end is never revised.
-func (s *Sandbox) move(next Status) error {
+// move is the only place where the status changes, and reports whether it did.
+// A sandbox that is not in the state from stays as it is: somebody else was
+// first, and what they said of its end is kept.
+func (s *Sandbox) move(from State, next Status) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state, err := s.status.State.To(next.State)
-	if err != nil {
-		return err
+	if s.status.State != from {
+		return false
 	}
-	if s.status.State == StateRunning {
+	state, err := from.To(next.State)
+	if err != nil {
+		s.log.Error("move sandbox", "error", err)
+		return false
+	}
+	if from == StateRunning {
 		close(s.over)
 	}
 	next.State = state
 	s.status = next
-	return nil
+	return true
 }
