@@ -1,0 +1,164 @@
+// Package cli is the door for people and scripts: the commands of the aurea
+// binary. Commands that ask go through the public client and know nothing that
+// another program could not know; commands that start something hand the
+// checked settings to the Program that they were given.
+//
+// Every command has --json. Exit codes are listed at ExitCode.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aurea-dev/aurea/internal/config"
+)
+
+// version is set when the binary is built.
+var version = "dev" //nolint:gochecknoglobals // the linker writes it
+
+// Version is the version of the program.
+func Version() string { return version }
+
+// Program is what the commands start. The wiring fills it.
+type Program struct {
+	Up      func(ctx context.Context, s Start) error
+	Manager func(ctx context.Context, s Start) error
+	Worker  func(ctx context.Context, s Start) error
+	Bridge  func(ctx context.Context, s Start) error
+	OpenAPI func() ([]byte, error)
+	// More are commands from elsewhere, such as bench; nil is none.
+	More func() []*cobra.Command
+}
+
+// Start is what a role is started with.
+type Start struct {
+	Config  *config.Config
+	Version string
+	Stdout  io.Writer
+	Stderr  io.Writer
+	// Hurry is closed when somebody asks a second time for the stop.
+	Hurry <-chan struct{}
+}
+
+// Streams are the standard streams of a run.
+type Streams struct {
+	In  io.Reader
+	Out io.Writer
+	Err io.Writer
+}
+
+// StandardStreams are those of the process.
+func StandardStreams() Streams { return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr} }
+
+// errInterrupted is the cause of a context that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// Main runs a command line and returns the exit code. The first SIGINT or
+// SIGTERM asks the command to end, the second to hurry, the third ends the
+// process.
+func Main(p Program, args []string, streams Streams) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	hurry, done := make(chan struct{}), make(chan struct{})
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-signals:
+			case <-done:
+				return
+			}
+			switch n {
+			case 0:
+				cancel(errInterrupted)
+			case 1:
+				close(hurry)
+			default:
+				os.Exit(ExitInterrupted)
+			}
+		}
+	})
+	defer func() { signal.Stop(signals); close(done); watch.Wait() }()
+	return Run(ctx, p, args, streams, hurry)
+}
+
+// Run is Main without signals.
+func Run(ctx context.Context, p Program, args []string, streams Streams, hurry <-chan struct{}) int {
+	inv := &invocation{program: p, Streams: streams, hurry: hurry}
+	root := inv.root()
+	root.SetArgs(args)
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		inv.printError(err)
+	}
+	return ExitCode(err)
+}
+
+// invocation is one run of a command line.
+type invocation struct {
+	Streams
+	program Program
+	hurry   <-chan struct{}
+
+	json bool   // --json
+	file string // --config
+}
+
+func (inv *invocation) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "aurea",
+		Short:         "A computer of its own for every agent and every piece of untrusted code",
+		Long:          "Aurea gives every agent, and every piece of untrusted code, a computer of its own.\n\n`aurea up` starts everything on this machine and says what to try.\n\n" + exitHelp(),
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(cmd, "%s", err) })
+	root.PersistentFlags().BoolVar(&inv.json, "json", false, "print JSON; one object per line where the answer is a stream")
+	root.PersistentFlags().StringVar(&inv.file, "config", "", "settings file (AUREA_CONFIG)")
+	root.AddCommand(inv.upCommand(), inv.roleCommand(config.Manager, "Start a manager alone", inv.program.Manager),
+		inv.roleCommand(config.Worker, "Start a worker alone", inv.program.Worker),
+		inv.roleCommand(config.Bridge, "Start a bridge alone", inv.program.Bridge),
+		inv.prdCommand(), inv.jobsCommand(), inv.eventsCommand(), inv.configCommand(), inv.versionCommand(), inv.openAPICommand())
+	if inv.program.More != nil {
+		root.AddCommand(inv.program.More()...)
+	}
+	return root
+}
+
+// group is a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usage(cmd, "say what to do: %s", strings.Join(verbs(cmd), ", "))
+		},
+	}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+func verbs(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
