@@ -3,8 +3,10 @@ package job
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -206,12 +208,19 @@ func refuseCycle(jobs []Job, index map[string]int) error {
 	if taken == len(jobs) {
 		return nil
 	}
-	for i := range jobs {
-		if waiting[i] > 0 {
-			return fault.Field(at(i, "depends_on"), "task %q waits for itself through its dependencies", jobs[i].Key).WithCode("dependency_cycle")
-		}
+	i := inCycle(jobs, index, waiting)
+	return fault.Field(at(i, "depends_on"), "task %q waits for itself through its dependencies", jobs[i].Key).WithCode("dependency_cycle")
+}
+
+// inCycle returns a job of a cycle. What is left, where waiting is not 0, can
+// also be behind a cycle; following what it waits for leads into one.
+func inCycle(jobs []Job, index map[string]int, waiting []int) int {
+	i := slices.IndexFunc(waiting, func(n int) bool { return n > 0 })
+	for range jobs {
+		on := slices.IndexFunc(jobs[i].DependsOn, func(id string) bool { return waiting[index[id]] > 0 })
+		i = index[jobs[i].DependsOn[on]]
 	}
-	return nil
+	return i
 }
 
 // at names a field of the i-th task.
@@ -249,6 +258,11 @@ func checkText(field, s string, most int) error {
 		return fault.Field(field, "is not valid UTF-8")
 	case strings.ContainsRune(s, 0):
 		return fault.Field(field, "contains a NUL character")
+	case strings.ContainsFunc(s, unprintable):
+		return fault.Field(field, "contains a control character")
 	}
 	return nil
 }
+
+// unprintable finds characters that can steer a terminal.
+func unprintable(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r) }

@@ -42,8 +42,10 @@ func moves(from State) []State {
 		return []State{Validating, Failed}
 	case Validating:
 		return []State{Completed, Escalated, Submitted, Failed}
-	case Failed, Escalated:
+	case Failed:
 		return []State{Queued, InProgress} // replay of a task; reopening of a root
+	case Escalated:
+		return []State{Queued}
 	case Completed:
 		return nil
 	}

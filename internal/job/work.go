@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -181,8 +182,12 @@ func CheckPath(field, p string) error {
 	return nil
 }
 
-// checkJSON refuses NUL characters and deep nesting anywhere in a document.
+// checkJSON refuses NUL characters, invalid UTF-8 and deep nesting anywhere in
+// a document.
 func checkJSON(doc json.RawMessage) error {
+	if !utf8.Valid(doc) {
+		return fault.New(fault.Invalid, "is not valid UTF-8")
+	}
 	dec := json.NewDecoder(bytes.NewReader(doc))
 	dec.UseNumber()
 	depth := 0
@@ -217,9 +222,21 @@ func decodeFault(err error) error {
 	}
 	var te *json.UnmarshalTypeError
 	if errors.As(err, &te) {
-		return fault.Field(te.Field, "must be %s, not %s", te.Type, te.Value)
+		return fault.Field(te.Field, "must be %s, not %s", shape(te.Type), te.Value)
 	}
 	return fault.New(fault.Invalid, "cannot be read: %s", msg)
+}
+
+// shape says in a user's words what a field of Work holds.
+func shape(t reflect.Type) string {
+	switch t.Kind() { //nolint:exhaustive // Work has no others
+	case reflect.Slice:
+		return "a list of strings"
+	case reflect.Map:
+		return "an object whose values are strings"
+	default:
+		return "a " + t.Kind().String()
+	}
 }
 
 func actionList() string {

@@ -13,6 +13,9 @@ import (
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
+// maxSourceBytes bounds the document that is kept of a PRD.
+const maxSourceBytes = 16 << 20
+
 // task is what the record keeps of one task when it is made. The payload is
 // not repeated here: the event of the root holds the whole document.
 type task struct {
@@ -33,8 +36,10 @@ type task struct {
 // gives the same answer again; with another request it is a Conflict with code
 // "idempotency_mismatch". An empty key asks for neither.
 func (q *Queue) Submit(ctx context.Context, caller policy.Caller, prd job.PRD, idempotencyKey, requestDigest string) (job.Submission, error) {
-	if len(prd.Source) > 0 && !json.Valid(prd.Source) {
-		return job.Submission{}, fault.New(fault.Invalid, "the PRD is not valid JSON")
+	if len(prd.Source) > 0 {
+		if _, err := job.CheckObject("prd", prd.Source, maxSourceBytes); err != nil {
+			return job.Submission{}, err
+		}
 	}
 	// Planned before the transaction, which others wait for.
 	root, tasks, err := prd.Plan(caller.ID, q.now())
