@@ -45,7 +45,7 @@ func (d *Door) commands(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, fmt.Errorf("take the connection over: %w", err))
 		return
 	}
-	c := newConn(taken, buffered.Reader)
+	c := newConn(taken, afterHijack(taken, buffered.Reader))
 	defer func() { _ = c.Close() }()
 	if err := accept(taken, buffered.Writer); err != nil {
 		d.log.Debug("a worker hung up before its command stream was open", "error", err)
@@ -64,6 +64,14 @@ func (d *Door) commands(w http.ResponseWriter, r *http.Request) {
 		s.end(context.WithoutCancel(r.Context()), err)
 	}
 	_ = cc.Close()
+}
+
+// afterHijack reads what came too early and then the connection itself. The
+// server's own reader would end the request's context on the first error,
+// before we could say what it means.
+func afterHijack(c net.Conn, buffered *bufio.Reader) io.Reader {
+	early, _ := buffered.Peek(buffered.Buffered()) // never waits
+	return io.MultiReader(bytes.NewReader(bytes.Clone(early)), c)
 }
 
 // attend calls the manager until it returns; a stream that breaks ends its

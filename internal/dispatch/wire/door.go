@@ -71,6 +71,9 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, fault.New(fault.Denied, "a %s key cannot host sandboxes; use a worker key", caller.Kind))
 		return
 	}
+	// A long poll and a large blob outlast what a server allows for a request;
+	// each answer sets a deadline of its own.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(d.stopping, func() { cancel(context.Cause(d.stopping)) })()

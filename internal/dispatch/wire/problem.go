@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"unicode"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 )
@@ -118,7 +119,7 @@ func printable(s string) string {
 		s = s[:most]
 	}
 	return strings.Map(func(c rune) rune {
-		if c < ' ' || c == 0x7f {
+		if unicode.IsControl(c) {
 			return ' '
 		}
 		return c
