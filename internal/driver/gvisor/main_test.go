@@ -91,23 +91,32 @@ func stateDir(t testing.TB) string {
 	return dir
 }
 
-// box makes a sandbox that is destroyed at the end of the test.
-func box(t testing.TB, d *gvisor.Driver) sandbox.Box {
+// makeBox makes a sandbox. Its id is given to it.
+func makeBox(t testing.TB, d *gvisor.Driver, spec sandbox.Spec) sandbox.Box {
 	t.Helper()
 	id, err := sandbox.NewID()
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := d.Create(context.Background(), sandbox.Spec{ID: id}, func(h sandbox.Handle) error {
-		t.Cleanup(func() {
-			if err := d.Destroy(context.Background(), h); err != nil {
-				t.Errorf("destroy: %v", err)
-			}
-		})
-		return nil
-	})
+	spec.ID = id
+	b, err := d.Create(context.Background(), spec, func(sandbox.Handle) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+func destroy(t testing.TB, d *gvisor.Driver, b sandbox.Box) {
+	t.Helper()
+	if err := d.Destroy(context.Background(), b.Handle()); err != nil {
+		t.Errorf("destroy: %v", err)
+	}
+}
+
+// box makes a sandbox that is destroyed at the end of the test.
+func box(t testing.TB, d *gvisor.Driver) sandbox.Box {
+	t.Helper()
+	b := makeBox(t, d, sandbox.Spec{})
+	t.Cleanup(func() { destroy(t, d, b) })
 	return b
 }
