@@ -6,12 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -183,7 +181,7 @@ func (s *stand) submit(payload string) string { return s.ref.Submit(json.RawMess
 
 // pass lets time pass until nothing more happens at its end.
 func pass(d time.Duration) {
-	time.Sleep(d) // virtual
+	<-time.After(d) // virtual
 	synctest.Wait()
 }
 
@@ -344,14 +342,9 @@ func tarOf(t testing.TB, headers ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-func keys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
-
 func payload(action string, rest map[string]any) string {
 	doc := map[string]any{"action": action}
 	maps.Copy(doc, rest)
-	raw, err := json.Marshal(doc)
-	if err != nil {
-		panic(fmt.Sprint("a test's payload: ", err))
-	}
+	raw, _ := json.Marshal(doc) //nolint:errchkjson // plain values
 	return string(raw)
 }
