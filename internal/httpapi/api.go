@@ -23,11 +23,8 @@ import (
 
 // Bounds of this door.
 const (
-	MaxBodyBytes = 8 << 20
-
 	keepAlive    = 15 * time.Second // between comments on a quiet stream
 	writeTimeout = 30 * time.Second // for one write to a slow reader
-	readTimeout  = 30 * time.Second // for one body
 )
 
 // Config is what the door is made of.

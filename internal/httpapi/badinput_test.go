@@ -18,7 +18,7 @@ import (
 // "object" says that it takes objects only.
 func posts(id string) map[string]struct{ good, object string } {
 	return map[string]struct{ good, object string }{
-		"/prds":                    {`{"title":"t","tasks":[{}]}`, "required"},
+		"/prds":                      {`{"title":"t","tasks":[{}]}`, "required"},
 		"/jobs/" + id + "/claim":     {`{"worker_id":"w"}`, ""},
 		"/jobs/" + id + "/heartbeat": {`{"worker_id":"w","fence":1}`, ""},
 		"/jobs/" + id + "/stream":    {`{"chunk":"x","final":true}`, "required"},
