@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -61,6 +62,10 @@ func StandardStreams() Streams { return Streams{In: os.Stdin, Out: os.Stdout, Er
 // errInterrupted is the cause of a context that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
+// sameSignal is how close together two signals are one: a terminal and a
+// wrapper such as timeout or make may each pass on the same Ctrl-C.
+const sameSignal = 500 * time.Millisecond
+
 // Main runs a command line and returns the exit code. The first SIGINT or
 // SIGTERM asks the command to end, the second to hurry, the third ends the
 // process.
@@ -72,16 +77,21 @@ func Main(p Program, args []string, streams Streams) int {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		for n := 0; ; n++ {
+		var last time.Time
+		for n := 0; ; {
 			select {
 			case <-signals:
 			case <-done:
 				return
 			}
-			switch n {
-			case 0:
-				cancel(errInterrupted)
+			if time.Since(last) < sameSignal {
+				continue
+			}
+			last = time.Now()
+			switch n++; n {
 			case 1:
+				cancel(errInterrupted)
+			case 2:
 				close(hurry)
 			default:
 				os.Exit(ExitInterrupted)

@@ -145,6 +145,7 @@ func (c *Config) DatabasePath() string {
 // Validate checks what no single value can tell, for the role that reads the
 // settings. Its fault is one line that names the setting.
 func (c *Config) Validate(role Role) error {
+	reads := func(key string) bool { s, _ := settingByKey(key); return s.forRole(role) }
 	switch {
 	case role == Client:
 		if err := checkURL("server", c.Server); err != nil {
@@ -153,9 +154,9 @@ func (c *Config) Validate(role Role) error {
 		return c.checkKey()
 	case c.Port == c.BridgePort && c.Port != 0:
 		return bad("bridge_port", "the manager and the bridge cannot both use %d", c.Port)
-	case !filepath.IsAbs(c.Data):
+	case reads("data") && !filepath.IsAbs(c.Data):
 		return bad("data", "%q must be an absolute path", c.Data)
-	case !filepath.IsAbs(c.SandboxBase):
+	case reads("sandbox_base") && !filepath.IsAbs(c.SandboxBase):
 		return bad("sandbox_base", "%q must be an absolute path", c.SandboxBase)
 	case c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "sqlite:"):
 		return bad("database_url", "only sqlite:PATH is understood so far; PostgreSQL comes later; unset it to use the database in the data folder")

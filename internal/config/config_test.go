@@ -172,6 +172,17 @@ func TestClientReadsOnlyItsOwn(t *testing.T) {
 	}
 }
 
+// A bridge runs as a user that may have no home at all.
+func TestBridgeNeedsNoDataFolder(t *testing.T) {
+	t.Parallel()
+	if _, err := Load(Sources{Role: Bridge}); err != nil {
+		t.Error(err)
+	}
+	if _, err := Load(Sources{Role: Manager}); err == nil {
+		t.Error("a manager without a place for its data was accepted")
+	}
+}
+
 func TestNotedVariablesDoNotStop(t *testing.T) {
 	t.Parallel()
 	c, err := Load(Sources{Role: Up, Root: true, Environ: []string{"JWT_SECRET=s3cret", "DAYTONA_API_KEY=k3y", "FLY_REGION=ams"}})

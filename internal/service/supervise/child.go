@@ -185,6 +185,9 @@ type Died struct {
 // Error says which, and how it ended.
 func (d *Died) Error() string { return fmt.Sprintf("%s ended (%s)", d.Name, d.Said) }
 
+// ExitCode is the code of the child, or 1 where it has none.
+func (d *Died) ExitCode() int { return max(d.Code, 1) }
+
 // ask waits until the child says that it is ready.
 func (c *Child) ask(ctx context.Context) bool {
 	for c.spec.Ready == nil || !c.spec.Ready(ctx) {

@@ -1,0 +1,31 @@
+package app
+
+import (
+	"context"
+
+	"github.com/aurea-dev/aurea/internal/cli"
+	"github.com/aurea-dev/aurea/internal/mcpapi"
+	"github.com/aurea-dev/aurea/internal/service"
+)
+
+// Bridge runs a bridge until ctx ends. It knows the manager's address and a
+// key, and keeps nothing.
+func Bridge(ctx context.Context, s cli.Start) error {
+	defer outlive()()
+	log, cfg := begin(s), s.Config
+	key, err := cfg.LoadKey()
+	if err != nil {
+		return err
+	}
+	h, err := mcpapi.New(mcpapi.Config{
+		ManagerURL: cfg.ManagerURL, Key: key, Loopback: cfg.Loopback(), Hosts: cfg.HostNames, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return service.Group{
+		Logger: log, Hurry: s.Hurry,
+		Parts: []service.Part{{Name: "http", Service: service.NewHTTP(newServer(h, log), listener(cfg.ListenFD, cfg.BridgeAddress()))}},
+		Ready: func() { log.Info("bridge serves", "address", cfg.BridgeAddress(), "manager", cfg.ManagerURL) },
+	}.Run(ctx)
+}

@@ -1,0 +1,181 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/aurea-dev/aurea/internal/blob"
+	"github.com/aurea-dev/aurea/internal/cli"
+	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/dispatch/wire"
+	"github.com/aurea-dev/aurea/internal/httpapi"
+	"github.com/aurea-dev/aurea/internal/manager"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/queue"
+	"github.com/aurea-dev/aurea/internal/service"
+	"github.com/aurea-dev/aurea/internal/service/supervise"
+	"github.com/aurea-dev/aurea/internal/store/sqlite"
+)
+
+// Manager runs a manager until ctx ends.
+func Manager(ctx context.Context, s cli.Start) error {
+	defer outlive()()
+	log, cfg := begin(s), s.Config
+	if err := makeManagerDirs(cfg); err != nil {
+		return err
+	}
+	lock, err := supervise.TakeLock(filepath.Join(cfg.ManagerDir(), "manager.lock"), "the manager's folder "+cfg.ManagerDir())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Unlock() }()
+
+	parts, err := managerParts(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	return service.Group{
+		Parts: parts, Logger: log, Hurry: s.Hurry,
+		Ready: func() {
+			log.Info("manager serves", "address", cfg.Address(), "data", cfg.ManagerDir(), "keys", !cfg.Loopback(), "version", s.Version)
+		},
+	}.Run(ctx)
+}
+
+func makeManagerDirs(cfg *config.Config) error {
+	for _, dir := range []string{cfg.ManagerDir(), cfg.BlobDir(), cfg.OutputDir(), cfg.KeyDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make the manager's folder: %w", err)
+		}
+	}
+	return nil
+}
+
+// managerParts makes the parts of a manager, in the order in which they start.
+func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []service.Part, err error) {
+	cfg := s.Config
+	db, err := sqlite.Open(ctx, cfg.DatabasePath(), log)
+	if err != nil {
+		return nil, err
+	}
+	parts = append(parts, closing("database", log, db.Close))
+	defer func() {
+		if err != nil { // the parts were never started, so nobody else closes it
+			_ = db.Close()
+		}
+	}()
+	blobs, err := blob.OpenLocal(cfg.BlobDir())
+	if err != nil {
+		return nil, err
+	}
+	parts = append(parts, closing("blobs", log, blobs.Close))
+	q, err := queue.New(queue.Config{
+		Store: db, Logger: log, Roles: cfg.Roles, Fallback: cfg.RoleFallback, ProjectCap: cfg.ProjectCap, LeaseTerm: cfg.LeaseTerm,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m, err := manager.New(manager.Config{
+		Store: db, Queue: q, Blobs: blobs, Output: cfg.OutputDir(), Logger: log, Alone: true, LeaseTerm: cfg.LeaseTerm,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Loopback() {
+		if err := makeKeys(ctx, m, cfg, s.Stdout, log); err != nil {
+			return nil, err
+		}
+	}
+	doors, err := managerDoors(s, m, log)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(parts, managerPart(m, log)), doors...), nil
+}
+
+func managerPart(m *manager.Manager, log *slog.Logger) service.Part {
+	return service.Part{Name: "manager", Service: service.NewFunc(func(ctx context.Context, ready func()) error {
+		if err := m.Start(ctx); err != nil {
+			return err
+		}
+		ready()
+		<-ctx.Done()
+		if err := m.Close(); err != nil {
+			log.Error("cannot close in good order", "part", "manager", "error", err)
+		}
+		return context.Cause(ctx)
+	})}
+}
+
+// managerDoors are the doors of the manager: HTTP for everybody, and the wire
+// for workers behind the same guard.
+func managerDoors(s cli.Start, m *manager.Manager, log *slog.Logger) ([]service.Part, error) {
+	cfg := s.Config
+	api, err := httpapi.New(httpapi.Config{
+		Manager: m, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	door := wire.Handler(m, log)
+	api.Mount("/wire/", policy.Host, door)
+	server := newServer(api, log)
+	server.RegisterOnShutdown(api.EndStreams)
+	server.RegisterOnShutdown(door.Close)
+	return []service.Part{
+		closing("wire", log, func() error { door.Close(); return nil }),
+		{Name: "http", Service: service.NewHTTP(server, listener(cfg.ListenFD, cfg.Address()))},
+	}, nil
+}
+
+// makeKeys makes the keys that a manager needs which others can reach. Each
+// goes into a file that only its owner reads; the admin's is shown once.
+func makeKeys(ctx context.Context, m *manager.Manager, cfg *config.Config, show io.Writer, log *slog.Logger) error {
+	kinds := []policy.Kind{policy.Admin, policy.Worker, policy.Bridge}
+	err := m.MakeKeys(ctx, kinds, func(k policy.Key, secret string) error {
+		path := keyFile(cfg, k.Kind)
+		if err := writeSecret(path, secret); err != nil {
+			return err
+		}
+		log.Info("made a key", "kind", k.Kind, "id", k.ID, "file", path)
+		if k.Kind == policy.Admin {
+			_, _ = fmt.Fprintf(show, "admin key, shown this once: %s\n", secret) // the file has it too
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("make keys: %w", err)
+	}
+	return nil
+}
+
+func keyFile(cfg *config.Config, kind policy.Kind) string {
+	return filepath.Join(cfg.KeyDir(), string(kind)+".key")
+}
+
+// writeSecret writes a file of mode 0600, whole or not at all.
+func writeSecret(path, secret string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // of mode 0600
+	if err != nil {
+		return fmt.Errorf("write a key: %w", err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.WriteString(secret + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write a key: %w", err)
+	}
+	return nil
+}
