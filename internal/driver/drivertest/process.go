@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +34,7 @@ func processChecks() []check {
 		{"Wait may be called many times and gives the same Exit", waitMany},
 		{"a ctx bounds Wait and never the process", waitCtx},
 		{"a grandchild that holds the pipe does not hold up Wait", grandchild},
+		{"what a grandchild writes after the end is dropped", afterTheEnd},
 		{"signal 9 with tree ends the process and all of its descendants", killTree},
 		{"signal 9 with tree is idempotent", killTwice},
 		{"a signal without tree ends the process alone", signalAlone},
@@ -227,6 +229,21 @@ func grandchild(r *rig) {
 	}
 }
 
+func afterTheEnd(r *rig) {
+	b := r.box()
+	p := r.exec(b, r.sh("sleep 0.2 && echo x > late.txt && echo late & echo parent; exit 7"))
+	r.wait(p)
+	r.eventually("the grandchild gets to writing", func() bool { return b.Get(r.ctx, "/workspace/late.txt", io.Discard) == nil })
+	r.say(b, "true")
+	again, err := b.Attach(r.ctx, p.ID(), sandbox.Offsets{})
+	if err != nil {
+		r.Fatalf("attach: %v", err)
+	}
+	for _, reader := range []sandbox.Process{p, again} {
+		r.wantText("output", r.collect(reader, sandbox.Offsets{}).stdout, "parent\n")
+	}
+}
+
 // mark is a time to sleep that nobody else sleeps.
 const mark = "98765"
 
@@ -297,8 +314,11 @@ func signalAlone(r *rig) {
 	if exit := r.wait(p); exit.Signal != sigTerm {
 		r.Errorf("exit %+v, want signal %d", exit, sigTerm)
 	}
-	if n, _ := r.alive(b); n < before+1 {
-		r.Error("the descendant got the signal too")
+	for range 10 { // a descendant that was hit may take a moment to go
+		r.say(b, "true")
+		if n, _ := r.alive(b); n < before+1 {
+			r.Fatal("the descendant got the signal too")
+		}
 	}
 	if err := p.Signal(r.ctx, sigKill, true); err != nil {
 		r.Errorf("kill what is left: %v", err)

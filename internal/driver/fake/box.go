@@ -162,12 +162,11 @@ func (b *box) enter() bool {
 	return true
 }
 
-// exit counts a task out.
-func (b *box) exit() {
+// discount counts a task out.
+func (b *box) discount() {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.live--
-	b.mu.Unlock()
-	b.running.Done()
 }
 
 // Attach finds a process by its id.

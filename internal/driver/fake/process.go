@@ -120,15 +120,15 @@ func (p *process) finish(exit sandbox.Exit) {
 
 // end finishes the process and stops its tasks, or only its first one.
 func (p *process) end(exit sandbox.Exit, tree bool) {
-	p.finish(exit)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.reaped = p.reaped || tree
 	for i, t := range p.tasks {
 		if i == 0 || tree {
 			t.stop()
 		}
 	}
+	p.mu.Unlock()
+	p.finish(exit)
 }
 
 // leave stops the tasks without an end: the driver is being closed.

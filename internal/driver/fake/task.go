@@ -58,14 +58,20 @@ func (p *process) newTask() (*task, bool) {
 	return t, true
 }
 
-// stop asks the task to end as soon as it looks.
-func (t *task) stop() { t.once.Do(func() { close(t.quit) }) }
+// stop asks the task to end as soon as it looks. From now on it does nothing,
+// so it is no longer counted.
+func (t *task) stop() {
+	t.once.Do(func() {
+		close(t.quit)
+		t.p.box.discount()
+	})
+}
 
 // leave says that the task has ended.
 func (t *task) leave() {
 	t.stop()
 	close(t.ended)
-	t.p.box.exit()
+	t.p.box.running.Done()
 }
 
 // main is the program itself.
@@ -94,12 +100,18 @@ func (t *task) main() {
 		if s.signal != 0 {
 			exit = sandbox.Exit{Code: -1, Signal: s.signal}
 		}
-		t.p.finish(exit)
+		t.end(exit)
 	default:
 		code := t.run(t.p.spec.Command)
-		if !t.stopped() {
-			t.p.finish(sandbox.Exit{Code: code})
-		}
+		t.end(sandbox.Exit{Code: code})
+	}
+}
+
+// end is the program's own end, unless it was stopped before.
+func (t *task) end(exit sandbox.Exit) {
+	if !t.stopped() {
+		t.stop()
+		t.p.finish(exit)
 	}
 }
 
