@@ -29,11 +29,18 @@ import (
 // View runs fn over one consistent, read-only state that includes every Update
 // that returned before View was called. Writing through its Tx is an error.
 //
-// A Tx must not be used after fn returned, nor from several goroutines.
+// A Tx must not be used after fn returned, nor from several goroutines. fn must
+// not call Update if it runs in one.
 //
 // Watch returns a channel that gets a value after commits that appended
 // events: at least one after each, coalesced when the reader is slow, never
-// lost for good. It is closed when ctx ends or the store closes.
+// lost for good. It is closed when ctx ends or the store closes. A reader that
+// watches first and lists then misses nothing.
+//
+// Close waits for what runs and takes no more: later calls of Update and View
+// are faults of kind Unavailable. Calling it again is harmless.
+//
+// A list with a limit below 1 is empty, unless it says otherwise.
 type Store interface {
 	Update(ctx context.Context, fn func(Tx) error) error
 	View(ctx context.Context, fn func(Tx) error) error
@@ -128,6 +135,8 @@ type Workers interface {
 
 // Records keeps evidence, one record and one set of artifacts per try.
 type Records interface {
+	// Add stores the record of a try. A try that has one, and two artifacts of
+	// one name, are a Conflict.
 	Add(ctx context.Context, r evidence.Record, artifacts []evidence.Artifact) error
 	// Get returns the record of one try, or of the newest when attempt is 0;
 	// NotFound when there is none.
@@ -139,10 +148,12 @@ type Records interface {
 
 // Keys keeps API keys by hash.
 type Keys interface {
-	Add(ctx context.Context, k policy.Key) error
+	Add(ctx context.Context, k policy.Key) error                   // an id or hash that exists is a Conflict
 	ByHash(ctx context.Context, hash [32]byte) (policy.Key, error) // NotFound
-	List(ctx context.Context) ([]policy.Key, error)
-	Revoke(ctx context.Context, id string, at time.Time) error // NotFound
+	List(ctx context.Context) ([]policy.Key, error)                // oldest first
+	// Revoke ends a key, or returns NotFound. A key that was revoked before
+	// keeps that time.
+	Revoke(ctx context.Context, id string, at time.Time) error
 }
 
 // Leaders keeps who leads. The fence grows with each change of holder; a
@@ -160,6 +171,7 @@ type Leaders interface {
 type Replies interface {
 	// Get returns the reply to a key of an owner, or NotFound.
 	Get(ctx context.Context, owner, key string) (Reply, error)
+	// Put keeps a reply, in place of an earlier one.
 	Put(ctx context.Context, owner, key string, r Reply) error
 	// Forget removes replies older than before and returns how many.
 	Forget(ctx context.Context, before time.Time) (int64, error)

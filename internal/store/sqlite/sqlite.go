@@ -60,19 +60,23 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 	if err := makePrivate(path); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{
-		log:     log,
-		updates: make(chan *update),
-		idle:    make(chan *conn, readers),
-		closing: make(chan struct{}),
-		writing: make(chan struct{}),
-	}
+	s := newStore(log)
 	w, err := s.connect(ctx, path)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), s.closeDBs())
 	}
 	go w.run(context.WithoutCancel(ctx))
 	return s, nil
+}
+
+func newStore(log *slog.Logger) *Store {
+	return &Store{
+		log:     log,
+		updates: make(chan *update),
+		idle:    make(chan *conn, readers),
+		closing: make(chan struct{}),
+		writing: make(chan struct{}),
+	}
 }
 
 // makePrivate makes sure that only the owner reads the file. SQLite gives the

@@ -49,7 +49,10 @@ func eventList(f event.Filter, limit int) (string, []any) {
 	if f.JobID != "" {
 		c.add("job_id = ? AND job_id <> ''", f.JobID) // the second term admits the partial index
 	}
-	if f.RootID != "" {
+	switch {
+	case f.RootID != "" && f.JobID != "": // a cast hides the column: the job's index is the better one
+		c.add("CAST(root_id AS TEXT) = ?", f.RootID)
+	case f.RootID != "":
 		c.add("root_id = ? AND root_id <> ''", f.RootID)
 	}
 	if f.ProjectID != 0 {

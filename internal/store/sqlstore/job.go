@@ -20,17 +20,17 @@ const defaultListLimit = 100
 // hardly ever do, and those that move with its state. The SQL below and the
 // three argument lists keep this order.
 const (
-	fixedColumns = `id, root_id, owner, depends_on, created_at`
+	fixedColumns = `id, root_id, root, owner, depends_on, created_at`
 	planColumns  = `project_id, session_id, key, title, role, type, payload, priority, timeout_ns, max_retries, validate`
 	stateColumns = `state, outcome, details, assigned_model, waiting, open, failures, losses, attempt,
-	worker, submitter, fence, lease_until, ready_at, started_at, completed_at, updated_at`
+	worker, submitter, fence, lease_until, ready_at, started_at, completed_at, updated_at, reported`
 	jobColumns = fixedColumns + ", " + planColumns + ", " + stateColumns
 )
 
 const (
 	jobInsert = `INSERT INTO job (` + jobColumns + `)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-			$18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)
+			$18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)
 		ON CONFLICT (id) DO NOTHING RETURNING seq`
 
 	dependencyInsert = `INSERT INTO dependency (on_id, job_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
@@ -39,12 +39,12 @@ const (
 
 	stateUpdate = `UPDATE job SET state = $1, outcome = $2, details = $3, assigned_model = $4, waiting = $5,
 		open = $6, failures = $7, losses = $8, attempt = $9, worker = $10, submitter = $11, fence = $12,
-		lease_until = $13, ready_at = $14, started_at = $15, completed_at = $16, updated_at = $17
-		WHERE id = $18`
+		lease_until = $13, ready_at = $14, started_at = $15, completed_at = $16, updated_at = $17, reported = $18
+		WHERE id = $19`
 
 	// planKept lets the update of the state through when the plan is as it was.
-	planKept = ` AND project_id = $19 AND session_id = $20 AND key = $21 AND title = $22 AND role = $23
-		AND type = $24 AND payload = $25 AND priority = $26 AND timeout_ns = $27 AND max_retries = $28 AND validate = $29`
+	planKept = ` AND project_id = $20 AND session_id = $21 AND key = $22 AND title = $23 AND role = $24
+		AND type = $25 AND payload = $26 AND priority = $27 AND timeout_ns = $28 AND max_retries = $29 AND validate = $30`
 
 	planUpdate = `UPDATE job SET project_id = $1, session_id = $2, key = $3, title = $4, role = $5, type = $6,
 		payload = $7, priority = $8, timeout_ns = $9, max_retries = $10, validate = $11
@@ -56,18 +56,18 @@ const (
 const (
 	queuedAndFree = ` WHERE state = 'QUEUED' AND waiting = 0`
 	limit2        = ` LIMIT $2 + 0` // see conditions.limit
-	inWork        = ` WHERE state IN ('IN_PROGRESS', 'VALIDATING') AND id <> root_id`
+	inWork        = ` WHERE state IN ('IN_PROGRESS', 'VALIDATING') AND root = 0`
 
 	jobDue       = jobSelect + queuedAndFree + ` AND ready_at <= $1 ORDER BY priority DESC, seq` + limit2
 	jobNextReady = `SELECT ready_at FROM job` + queuedAndFree + ` ORDER BY ready_at LIMIT 1`
 	jobExpired   = jobSelect + inWork + ` AND lease_until < $1 ORDER BY lease_until, seq` + limit2
 	jobHeldBy    = jobSelect + inWork + ` AND worker = $1 ORDER BY seq`
 	jobBusy      = `SELECT project_id, COUNT(*) FROM job
-		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND id <> root_id GROUP BY project_id`
+		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND root = 0 GROUP BY project_id`
 	jobDependents = jobSelect + ` WHERE seq IN (SELECT job_seq FROM dependency WHERE on_id = $1) ORDER BY seq`
-	jobChildren   = jobSelect + ` WHERE root_id = $1 AND id <> root_id ORDER BY seq`
+	jobChildren   = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
 	jobsOpen      = `SELECT state, COUNT(*), MIN(created_at) FROM job
-		WHERE state IN ('QUEUED', 'ASSIGNED', 'IN_PROGRESS', 'SUBMITTED', 'VALIDATING') AND id <> root_id`
+		WHERE state IN ('QUEUED', 'ASSIGNED', 'IN_PROGRESS', 'SUBMITTED', 'VALIDATING') AND root = 0`
 	jobsEnded = `SELECT state, outcome, SUM(jobs) FROM job_ended`
 )
 
@@ -87,7 +87,7 @@ func (t jobs) add(ctx context.Context, j *job.Job) error {
 	if err != nil {
 		return err
 	}
-	args := append([]any{j.ID, j.RootID, j.Owner, dependsOn, micros(j.CreatedAt)}, planArgs(j)...)
+	args := append([]any{j.ID, j.RootID, number(j.IsRoot()), j.Owner, dependsOn, micros(j.CreatedAt)}, planArgs(j)...)
 	seq, ok, err := one(ctx, t.Tx, scanInt, jobInsert, append(args, stateArgs(j)...)...)
 	if err != nil {
 		return fmt.Errorf("add job: %w", err)
@@ -140,23 +140,36 @@ func (t jobs) List(ctx context.Context, f store.JobFilter) ([]job.Job, error) {
 	return t.list(ctx, "list jobs", query, args...)
 }
 
+// jobList builds the query of List. Where several indexes would fit, it leaves
+// one to use, since without statistics the planner may take the one that walks
+// the whole history: a cast hides the other columns from it.
 func jobList(f store.JobFilter) (string, []any) {
 	var c conditions
-	if f.State != "" {
-		// The cast keeps SQLite from holding the value against the partial
-		// indexes, for which it would plan anew each time.
-		c.add("state = CAST(? AS TEXT)", string(f.State))
-	}
-	for _, word := range []struct{ column, value string }{
-		{"role", f.Role}, {"root_id", f.RootID},
-		{"owner", f.Owner}, {"outcome", string(f.Outcome)},
-	} {
-		if word.value != "" {
-			c.add(word.column+" = ?", word.value)
+	indexed := false
+	add := func(column, hidden string, asked bool, value any) {
+		if !asked {
+			return
 		}
+		if indexed {
+			column = hidden
+		}
+		indexed = true
+		c.add(column+" = ?", value)
 	}
+	const state, hiddenState = "state || ''", "CAST(state AS TEXT)"
+	open := f.State != "" && !f.State.Ended()
+	add("root_id", "", f.RootID != "", f.RootID)
+	add(state, hiddenState, open, string(f.State))
 	if f.ProjectID != nil {
-		c.add("project_id = ?", *f.ProjectID)
+		add("project_id", "CAST(project_id AS BIGINT)", true, *f.ProjectID)
+	}
+	add("owner", "CAST(owner AS TEXT)", f.Owner != "", f.Owner)
+	add(state, hiddenState, f.State != "" && !open, string(f.State))
+	if f.Role != "" {
+		c.add("role = ?", f.Role)
+	}
+	if f.Outcome != "" {
+		c.add("outcome = ?", string(f.Outcome))
 	}
 	if f.Before != 0 {
 		c.add("seq < ?", f.Before)
@@ -307,7 +320,7 @@ func planArgs(j *job.Job) []any {
 func stateArgs(j *job.Job) []any {
 	return []any{
 		string(j.State), string(j.Outcome), string(j.Details), j.AssignedModel, j.Waiting, j.Open, j.Failures, j.Losses, j.Attempt,
-		j.Worker, j.Submitter, j.Fence, micros(j.LeaseUntil), micros(j.ReadyAt), micros(j.StartedAt), micros(j.CompletedAt), micros(j.UpdatedAt),
+		j.Worker, j.Submitter, j.Fence, micros(j.LeaseUntil), micros(j.ReadyAt), micros(j.StartedAt), micros(j.CompletedAt), micros(j.UpdatedAt), j.Reported,
 	}
 }
 
@@ -316,14 +329,14 @@ func scanJob(rows *sql.Rows) (job.Job, error) {
 	var (
 		j                                                    job.Job
 		dependsOn, payload, details                          string
-		validate                                             int64
+		root, validate                                       int64
 		created, lease, ready, started, completed, updatedAt int64
 	)
-	err := rows.Scan(&j.Seq, &j.ID, &j.RootID, &j.Owner, &dependsOn, &created,
+	err := rows.Scan(&j.Seq, &j.ID, &j.RootID, &root, &j.Owner, &dependsOn, &created,
 		&j.ProjectID, &j.SessionID, &j.Key, &j.Title, &j.Role, &j.Type, &payload, &j.Priority,
 		(*int64)(&j.Timeout), &j.MaxRetries, &validate,
 		(*string)(&j.State), (*string)(&j.Outcome), &details, &j.AssignedModel, &j.Waiting, &j.Open, &j.Failures, &j.Losses, &j.Attempt,
-		&j.Worker, &j.Submitter, &j.Fence, &lease, &ready, &started, &completed, &updatedAt)
+		&j.Worker, &j.Submitter, &j.Fence, &lease, &ready, &started, &completed, &updatedAt, &j.Reported)
 	if err != nil {
 		return job.Job{}, fmt.Errorf("scan job: %w", err)
 	}

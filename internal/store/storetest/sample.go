@@ -28,7 +28,7 @@ func fullJob() job.Job {
 		DependsOn: []string{"b", "a", odd}, Timeout: 12345678901 * time.Nanosecond, MaxRetries: 4, Validate: true,
 		State: job.Validating, Outcome: job.OutcomeRejected, Details: json.RawMessage(`{"a":[1,2,{"b":null}]}`),
 		AssignedModel: "model " + odd, Waiting: 2, Open: 3, Failures: 5, Losses: 6, Attempt: 8,
-		Worker: "worker " + odd, Submitter: "submitter " + odd, Fence: 1<<62 + 1, LeaseUntil: moment(1),
+		Worker: "worker " + odd, Submitter: "submitter " + odd, Fence: 1<<62 + 1, LeaseUntil: moment(1), Reported: 7,
 		ReadyAt: moment(2), CreatedAt: moment(3), StartedAt: moment(4), CompletedAt: moment(5), UpdatedAt: moment(6),
 	}
 }
