@@ -314,7 +314,7 @@ func signalAlone(r *rig) {
 	if exit := r.wait(p); exit.Signal != sigTerm {
 		r.Errorf("exit %+v, want signal %d", exit, sigTerm)
 	}
-	for range 10 { // a descendant that was hit may take a moment to go
+	for range 3 { // a descendant that was hit may take a moment to go
 		r.say(b, "true")
 		if n, _ := r.alive(b); n < before+1 {
 			r.Fatal("the descendant got the signal too")
