@@ -1,0 +1,464 @@
+package inside
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/guest"
+	"github.com/aurea-dev/aurea/internal/guest/wire"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stage is an engine whose programs are Go functions, with its FIFOs.
+type stage struct {
+	t       *testing.T
+	in, out string
+}
+
+// program is what a command does in a test. It returns the exit code.
+type program func(stdin io.Reader, stdout, stderr io.Writer) int
+
+// actors is a system that runs programs by the name of the command.
+type actors struct {
+	programs map[string]program
+	files    bytes.Buffer
+	signals  atomic.Int32
+}
+
+func (a *actors) start(c *command, open wire.Open) (*process, *wire.Exit, error) {
+	run := a.programs[open.Args[0]]
+	if run == nil {
+		return nil, &wire.Exit{Code: 127}, nil
+	}
+	p := &process{ended: make(chan struct{}), alive: true}
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if open.Stdin {
+		p.in = inW
+	} else {
+		inW.Close()
+	}
+	var theirs [2]*os.File
+	for i := range theirs {
+		if p.out[i], theirs[i], err = os.Pipe(); err != nil {
+			return nil, nil, err
+		}
+	}
+	go func() {
+		code := run(inR, theirs[0], theirs[1])
+		inR.Close()
+		closeFiles(theirs[:])
+		close(p.ended)
+		c.finished(wire.Exit{Code: code})
+	}()
+	return p, nil, nil
+}
+
+func (a *actors) signal(*process, int, bool) error { a.signals.Add(1); return nil }
+
+func (a *actors) put(_ string, from io.Reader) error {
+	_, err := io.Copy(&a.files, from)
+	return err
+}
+
+func (a *actors) get(path string, to io.Writer) error {
+	if path == "/missing" {
+		return fmt.Errorf("find it: %w", os.ErrNotExist)
+	}
+	_, err := io.Copy(to, &a.files)
+	return err
+}
+
+// play starts an engine with the programs. It ends with the test.
+func play(t *testing.T, a *actors) *stage {
+	t.Helper()
+	dir := t.TempDir()
+	s := &stage{t: t, in: filepath.Join(dir, "in"), out: filepath.Join(dir, "out")}
+	var ends [2]*os.File
+	for i, path := range []string{s.in, s.out} {
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = f
+	}
+	e := newEngine(ends[0], ends[1])
+	e.system = a
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = e.Run()
+	}()
+	t.Cleanup(func() {
+		closeFiles(ends[:])
+		<-ended
+	})
+	return s
+}
+
+func (s *stage) connect() *guest.Client {
+	s.t.Helper()
+	c, err := guest.Connect(s.t.Context(), s.in, s.out, time.Now())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func start(t *testing.T, c *guest.Client, id string, args ...string) *guest.Process {
+	t.Helper()
+	p, err := c.Exec(t.Context(), guest.Command{ID: id, Args: args, Stdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// collect reads to the end and checks that the frames join.
+func collect(t *testing.T, p *guest.Process, from sandbox.Offsets) (stdout, stderr []byte) {
+	t.Helper()
+	at := map[sandbox.Stream]int64{sandbox.Stdout: from.Stdout, sandbox.Stderr: from.Stderr}
+	for {
+		f, err := p.Next(t.Context())
+		if errors.Is(err, io.EOF) {
+			return stdout, stderr
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Offset != at[f.Stream] {
+			t.Fatalf("stream %d goes on at %d, expected %d", f.Stream, f.Offset, at[f.Stream])
+		}
+		at[f.Stream] += int64(len(f.Data))
+		if f.Stream == sandbox.Stdout {
+			stdout = append(stdout, f.Data...)
+		} else {
+			stderr = append(stderr, f.Data...)
+		}
+	}
+}
+
+func wantExit(t *testing.T, p *guest.Process, code int) {
+	t.Helper()
+	exit, err := p.Wait(t.Context())
+	if err != nil || exit.Code != code {
+		t.Fatalf("exit %+v, %v, want code %d", exit, err, code)
+	}
+}
+
+func wantKind(t *testing.T, what string, err error, kind fault.Kind) {
+	t.Helper()
+	if !fault.Is(err, kind) {
+		t.Errorf("%s: %v, want kind %v", what, err, kind)
+	}
+}
+
+func hello(_ io.Reader, stdout, stderr io.Writer) int {
+	fmt.Fprint(stdout, "out")
+	fmt.Fprint(stderr, "err")
+	return 7
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	c := play(t, &actors{programs: map[string]program{"hello": hello}}).connect()
+	p := start(t, c, "a", "hello")
+	stdout, stderr := collect(t, p, sandbox.Offsets{})
+	if string(stdout) != "out" || string(stderr) != "err" {
+		t.Errorf("%q %q", stdout, stderr)
+	}
+	wantExit(t, p, 7)
+	wantExit(t, p, 7)
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantExit(t, start(t, c, "b", "missing"), 127)
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	c := play(t, &actors{programs: map[string]program{"hello": hello}}).connect()
+	p := start(t, c, "a", "hello")
+	collect(t, p, sandbox.Offsets{})
+	ctx := t.Context()
+	_, err := c.Exec(ctx, guest.Command{ID: "a", Args: []string{"hello"}})
+	wantKind(t, "a taken id", err, fault.Conflict)
+	_, err = c.Exec(ctx, guest.Command{ID: "b"})
+	wantKind(t, "an empty command", err, fault.Invalid)
+	_, err = c.Exec(ctx, guest.Command{ID: "b", Args: []string{strings.Repeat("x", 2<<20)}})
+	wantKind(t, "a huge command", err, fault.Invalid)
+	_, err = c.Attach(ctx, "b", sandbox.Offsets{})
+	wantKind(t, "an unknown id", err, fault.NotFound)
+	_, err = c.Attach(ctx, "a", sandbox.Offsets{Stdout: 99})
+	wantKind(t, "an offset that is not there yet", err, fault.Invalid)
+	wantKind(t, "a resize without a terminal", p.Resize(ctx, 1, 1), fault.Conflict)
+	wantKind(t, "a signal that is none", p.Signal(ctx, 65, false), fault.Invalid)
+	wantKind(t, "input behind the end", p.Write(ctx, []byte("x")), fault.Conflict)
+}
+
+// A long command line travels in many frames.
+func TestLongArguments(t *testing.T) {
+	t.Parallel()
+	c := play(t, &actors{programs: map[string]program{"hello": hello}}).connect()
+	p := start(t, c, "a", "hello", strings.Repeat("x", 100<<10), strings.Repeat("y", 100<<10))
+	wantExit(t, p, 7)
+}
+
+// A program whose output nobody takes is held up, and loses nothing.
+func TestBackPressure(t *testing.T) {
+	t.Parallel()
+	const total = 8 << 20
+	var written atomic.Int64
+	flood := func(_ io.Reader, stdout, _ io.Writer) int {
+		block := bytes.Repeat([]byte("0123456789abcdef"), 1024)
+		for written.Load() < total {
+			n, err := stdout.Write(block)
+			written.Add(int64(n))
+			if err != nil {
+				return 1
+			}
+		}
+		return 0
+	}
+	c := play(t, &actors{programs: map[string]program{"flood": flood}}).connect()
+	p := start(t, c, "a", "flood")
+	if _, err := p.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// The guest still answers while the command is held up.
+	for range 50 {
+		if err := c.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := written.Load(); n > 2<<20 {
+		t.Errorf("%d bytes were written that nobody has room for", n)
+	}
+	again, err := c.Attach(t.Context(), "a", sandbox.Offsets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, _ := collect(t, again, sandbox.Offsets{})
+	if int64(len(stdout)) != written.Load() {
+		t.Errorf("%d bytes of %d", len(stdout), written.Load())
+	}
+	wantExit(t, again, 0)
+	_, err = c.Attach(t.Context(), "a", sandbox.Offsets{})
+	wantKind(t, "output that is gone", err, fault.Conflict)
+}
+
+// A worker dies in the middle of everything; the next one misses nothing.
+func TestAdoption(t *testing.T) {
+	t.Parallel()
+	const lines = 20000
+	count := func(_ io.Reader, stdout, _ io.Writer) int {
+		for i := range lines {
+			fmt.Fprintf(stdout, "line %d\n", i)
+		}
+		return 3
+	}
+	s := play(t, &actors{programs: map[string]program{"count": count}})
+	first := s.connect()
+	p := start(t, first, "a", "count")
+	var got []byte
+	var from sandbox.Offsets
+	for from.Stdout < 20000 {
+		f, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, f.Data...)
+		from.Stdout += int64(len(f.Data))
+	}
+	first.Close()
+	if _, err := p.Wait(t.Context()); err == nil {
+		t.Error("a closed connection knows an end")
+	}
+	// It had also read half a frame.
+	raw, err := os.OpenFile(s.out, os.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := raw.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	raw.Close()
+
+	second := s.connect()
+	p, err = second.Attach(t.Context(), "a", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := collect(t, p, from)
+	got = append(got, rest...)
+	if n := bytes.Count(got, []byte("\n")); n != lines || !bytes.HasSuffix(got, []byte(fmt.Sprintf("line %d\n", lines-1))) {
+		t.Errorf("%d lines", n)
+	}
+	wantExit(t, p, 3)
+}
+
+// The end of a command is kept until somebody has heard of it, and for a while
+// longer.
+func TestEndsAreKept(t *testing.T) {
+	t.Parallel()
+	s := play(t, &actors{programs: map[string]program{"hello": hello}})
+	first := s.connect()
+	unheard := start(t, first, "unheard", "hello")
+	wantExit(t, unheard, 7)
+	first.Close()
+	c := s.connect()
+	for i := range maxEnded + 10 {
+		p := start(t, c, fmt.Sprintf("x%d", i), "hello")
+		wantExit(t, p, 7)
+		collect(t, p, sandbox.Offsets{})
+	}
+	p, err := c.Attach(t.Context(), "unheard", sandbox.Offsets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, p, 7)
+	_, err = c.Attach(t.Context(), "x0", sandbox.Offsets{})
+	wantKind(t, "an old end", err, fault.NotFound)
+	p, err = c.Attach(t.Context(), fmt.Sprintf("x%d", maxEnded+8), sandbox.Offsets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, _ := collect(t, p, sandbox.Offsets{})
+	if string(stdout) != "out" {
+		t.Errorf("%q", stdout)
+	}
+}
+
+func TestInput(t *testing.T) {
+	t.Parallel()
+	cat := func(stdin io.Reader, stdout, _ io.Writer) int {
+		_, err := io.Copy(stdout, stdin)
+		if err != nil {
+			return 1
+		}
+		return 0
+	}
+	c := play(t, &actors{programs: map[string]program{"cat": cat}}).connect()
+	p := start(t, c, "a", "cat")
+	want := bytes.Repeat([]byte("some input\n"), 200_000)
+	failed := make(chan error, 1)
+	go func() {
+		err := p.Write(t.Context(), want)
+		if err == nil {
+			err = p.CloseInput(t.Context())
+		}
+		failed <- err
+	}()
+	got, _ := collect(t, p, sandbox.Offsets{})
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d", len(got), len(want))
+	}
+	wantExit(t, p, 0)
+}
+
+// A program that does not read holds up only its own writer, and that only
+// until its ctx ends.
+func TestInputThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	deaf := func(io.Reader, io.Writer, io.Writer) int { <-release; return 0 }
+	c := play(t, &actors{programs: map[string]program{"deaf": deaf}}).connect()
+	p := start(t, c, "a", "deaf")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	failed := make(chan error, 1)
+	go func() { failed <- p.Write(ctx, make([]byte, 2<<20)) }()
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cancel(errors.New("enough"))
+	wantKind(t, "an interrupted write", <-failed, fault.Unavailable)
+	close(release)
+	wantExit(t, p, 0)
+	wantKind(t, "input behind the end", p.Write(t.Context(), []byte("x")), fault.Conflict)
+}
+
+func TestTransfers(t *testing.T) {
+	t.Parallel()
+	a := &actors{}
+	c := play(t, a).connect()
+	want := bytes.Repeat([]byte("archive"), 300_000)
+	if err := c.Put(t.Context(), "/workspace", bytes.NewReader(want)); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := c.Get(t.Context(), "/workspace", &got); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("%d bytes of %d", got.Len(), len(want))
+	}
+	wantKind(t, "a path that is not there", c.Get(t.Context(), "/missing", io.Discard), fault.NotFound)
+	broken := errors.New("disk full")
+	a.files.Write(want)
+	if err := c.Get(t.Context(), "/workspace", writer(func([]byte) (int, error) { return 0, broken })); !errors.Is(err, broken) {
+		t.Errorf("a writer that fails: %v", err)
+	}
+	if err := c.Put(t.Context(), "/workspace", reader(func([]byte) (int, error) { return 0, broken })); !errors.Is(err, broken) {
+		t.Errorf("a reader that fails: %v", err)
+	}
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+type (
+	writer func([]byte) (int, error)
+	reader func([]byte) (int, error)
+)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+func (r reader) Read(p []byte) (int, error)  { return r(p) }
+
+// Whatever a worker sends, the guest does not panic, and what it keeps stays
+// within its bounds.
+func FuzzReceive(f *testing.F) {
+	f.Add(wire.AppendFrame(nil, wire.TypeHello, 0, 0, make([]byte, 16)))
+	f.Add(wire.AppendFrame(nil, wire.TypeOpen, 0, 1, wire.Open{Kind: wire.KindExec, ID: "a", Args: []string{"missing"}}.Encode()))
+	f.Add(wire.AppendFrame(nil, wire.TypeOpen, wire.FlagMore, 1, []byte{1}))
+	f.Add(wire.AppendFrame(nil, wire.TypeOpen, 0, 1, wire.Open{Kind: wire.KindGet, Path: "/missing"}.Encode()))
+	f.Add(wire.AppendFrame(nil, wire.TypeInput, 0, 1, wire.Input{Tag: 1, Data: []byte("x")}.Append(nil)))
+	f.Add(wire.AppendFrame(nil, wire.TypeSignal, 0, 1, wire.Control{Tag: 1, Signal: 9}.Append(nil)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e := newEngine(bytes.NewReader(b), io.Discard)
+		e.system = &actors{}
+		_ = e.listen()
+		e.mu.Lock()
+		for _, ch := range e.channels {
+			ch.command.abort()
+		}
+		if len(e.partial) > maxPartial || len(e.commands) > maxCommands || len(e.replies) > maxReplies+wire.MaxPayload {
+			t.Errorf("%d partial, %d commands, %d bytes of replies", len(e.partial), len(e.commands), len(e.replies))
+		}
+		e.mu.Unlock()
+		e.next(nil)
+	})
+}
