@@ -59,10 +59,7 @@ func (in *incoming) Read(p []byte) (int, error) {
 		return 0, context.Cause(in.ctx)
 	}
 	n, err := in.r.Read(p)
-	switch {
-	case errors.Is(err, io.EOF):
-		_ = in.ctl.SetReadDeadline(time.Time{}) // storing may take longer than a read
-	case err != nil:
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = fault.New(fault.Unavailable, "receive the blob: %w", err)
 	}
 	return n, err

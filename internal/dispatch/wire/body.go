@@ -84,9 +84,9 @@ func unmarshal(body []byte, into any) error {
 	return fault.New(fault.Invalid, "read the body: %w", err)
 }
 
-// readBody reads a whole body under a deadline of its own. The deadline is
-// taken away afterwards: the server goes on reading in order to notice a
-// caller that hangs up during a long poll.
+// readBody reads a whole body under a deadline of its own. With the last byte
+// the server takes the deadline away, and goes on reading to notice a caller
+// that hangs up during a long poll.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != jsonType {
 		return nil, fault.Field("Content-Type", "must be %s", jsonType)
@@ -94,11 +94,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > dispatch.MaxBodyBytes {
 		return nil, tooLarge()
 	}
-	ctl := http.NewResponseController(w)
-	_ = ctl.SetReadDeadline(time.Now().Add(dispatch.ReportTimeout)) // where there is none to set, the server has its own
+	// Where no deadline can be set, the server has its own.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dispatch.ReportTimeout))
 	body := bytes.NewBuffer(make([]byte, 0, max(r.ContentLength, 0)+bytes.MinRead))
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, dispatch.MaxBodyBytes))
-	_ = ctl.SetReadDeadline(time.Time{})
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):

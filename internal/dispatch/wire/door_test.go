@@ -283,35 +283,27 @@ func TestClosingTheDoor(t *testing.T) {
 
 func TestLongPollsOutlastTheServersOwnDeadlines(t *testing.T) {
 	t.Parallel()
-	const short = time.Second // enough for a handshake on a busy machine
+	const short = 500 * time.Millisecond
+	m := scripted{lease: func(ctx context.Context, _ dispatch.LeaseRequest) ([]dispatch.Lease, error) {
+		select {
+		case <-time.After(3 * short / 2):
+			return []dispatch.Lease{{Held: dispatch.Held{JobID: "j", Fence: 1}}}, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}}
 	for name, secure := range map[string]bool{"http": false, "https": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			door := wire.Handler(scripted{lease: func(ctx context.Context, _ dispatch.LeaseRequest) ([]dispatch.Lease, error) {
-				select {
-				case <-time.After(3 * short / 2):
-					return []dispatch.Lease{{Held: dispatch.Held{JobID: "j", Fence: 1}}}, nil
-				case <-ctx.Done():
-					return nil, context.Cause(ctx)
-				}
-			}}, quiet())
-			t.Cleanup(door.Close)
-			srv := httptest.NewUnstartedServer(as(policy.LocalCaller(), door))
-			srv.Config.ReadTimeout, srv.Config.WriteTimeout = short, short
-			var opts wire.Options
-			if secure {
-				srv.EnableHTTP2 = true
-				srv.StartTLS()
-				opts.TLS = srv.Client().Transport.(*http.Transport).TLSClientConfig
-			} else {
-				srv.Start()
-			}
-			t.Cleanup(srv.Close)
-			c, err := wire.NewClient(srv.URL, "", opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(c.Close)
+			c := connectThrough(t, m, secure, func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					ctl, by := http.NewResponseController(w), time.Now().Add(short)
+					if err := errors.Join(ctl.SetReadDeadline(by), ctl.SetWriteDeadline(by)); err != nil {
+						t.Error(err)
+					}
+					next.ServeHTTP(w, r)
+				})
+			})
 			if ls, err := c.Lease(t.Context(), dispatch.LeaseRequest{Session: "s", Max: 1, Wait: dispatch.MaxWait}); err != nil || len(ls) != 1 {
 				t.Errorf("got %v, %v", ls, err)
 			}

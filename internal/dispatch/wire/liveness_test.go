@@ -15,6 +15,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/policy"
 )
 
 type receiver func(context.Context, dispatch.Cancel) error
@@ -209,6 +210,48 @@ func TestCallsHaveDeadlines(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slow is a manager whose long poll takes its time.
+type slow struct {
+	dispatch.Manager
+	took time.Duration
+}
+
+func (s slow) Lease(ctx context.Context, _ dispatch.LeaseRequest) ([]dispatch.Lease, error) {
+	select {
+	case <-time.After(s.took):
+		return []dispatch.Lease{{Held: dispatch.Held{JobID: "j", Fence: 1}}}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func TestALongPollMayTakeAsLongAsItWasGiven(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		door := Handler(slow{took: dispatch.MaxWait}, slog.New(slog.DiscardHandler))
+		l := listen(far)
+		srv := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			door.ServeHTTP(w, r.WithContext(policy.With(r.Context(), policy.LocalCaller())))
+		})}
+		served := make(chan error, 1)
+		go func() { served <- srv.Serve(l) }()
+		c, err := NewClient("http://manager:8000", "", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.http.Transport.(*http.Transport).DialContext = func(context.Context, string, string) (net.Conn, error) { return near, nil }
+		ls, err := c.Lease(t.Context(), dispatch.LeaseRequest{Session: "s", Max: 1, Wait: dispatch.MaxWait})
+		if err != nil || len(ls) != 1 {
+			t.Errorf("got %v, %v", ls, err)
+		}
+		c.Close()
+		door.Close()
+		_ = srv.Close()
+		<-served
+	})
 }
 
 type endless struct{}

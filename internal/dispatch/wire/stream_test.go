@@ -165,7 +165,7 @@ func relay(t *testing.T, to string) *cutter {
 // Doors, clients and streams come and go at once, and nothing stays.
 func TestStartAndStopUnderLoad(t *testing.T) {
 	t.Parallel()
-	for range 10 {
+	for range 5 {
 		ref := dispatchtest.NewReference()
 		door := wire.Handler(ref, quiet())
 		srv := httptest.NewServer(as(policy.LocalCaller(), door))

@@ -29,8 +29,14 @@ func as(c policy.Caller, next http.Handler) http.Handler {
 // connect puts a manager behind a real socket and returns what a worker has.
 func connect(t *testing.T, m dispatch.Manager, secure bool) *wire.Client {
 	t.Helper()
+	return connectThrough(t, m, secure, func(next http.Handler) http.Handler { return next })
+}
+
+func connectThrough(t *testing.T, m dispatch.Manager, secure bool, front func(http.Handler) http.Handler) *wire.Client {
+	t.Helper()
 	door := wire.Handler(m, quiet())
-	srv := httptest.NewUnstartedServer(as(policy.LocalCaller(), door))
+	srv := httptest.NewUnstartedServer(front(as(policy.LocalCaller(), door)))
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	opts := wire.Options{}
 	if secure {
 		srv.EnableHTTP2 = true
