@@ -1,0 +1,60 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+func TestPrepareSaysWhichFolderCannotBeEntered(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	closed := filepath.Join(dataFolder(t), "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(closed, "data")
+	err := prepare(&config.Config{Data: data, SandboxBase: filepath.Join(data, "sandbox")}, &identity{"nobody", 65534, 65534})
+	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "cannot enter "+closed+";") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A user who owns the folder must not be able to have us give them the files
+// of others.
+func TestGiveToFollowsNoLinks(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	base := dataFolder(t)
+	dir, victim := filepath.Join(base, "manager"), filepath.Join(base, "victim")
+	for _, err := range []error{
+		os.Mkdir(dir, 0o700), os.WriteFile(victim, nil, 0o600), os.Symlink(victim, filepath.Join(dir, "link")),
+		os.Link(victim, filepath.Join(dir, "second-name")), os.WriteFile(filepath.Join(dir, "own"), nil, 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	who := &identity{"nobody", 65534, 65534}
+	if err := giveTo(dir, who); err != nil {
+		t.Fatal(err)
+	}
+	owner := func(path string) uint32 {
+		info, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	if owner(victim) != 0 {
+		t.Error("a file of another was given away")
+	}
+	if owner(dir) != who.uid || owner(filepath.Join(dir, "own")) != who.uid {
+		t.Error("the folder was not given")
+	}
+}
