@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,19 +27,31 @@ import (
 // model, and after each step compares all that is stored with what must be.
 func TestTheQueueAgreesWithItsModel(t *testing.T) {
 	t.Parallel()
-	folder := inMemory(t)
+	folder, ctx, quiet := inMemory(t), context.Background(), slog.New(slog.DiscardHandler)
+	empty := filepath.Join(folder, "empty.db")
+	fresh, err := sqlite.Open(ctx, empty, quiet)
+	if err != nil || fresh.Close() != nil {
+		t.Fatalf("make an empty store: %v", err)
+	}
+	made, err := os.ReadFile(empty)
+	if err != nil {
+		t.Fatal(err)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
-		ctx := context.Background()
 		dir, err := os.MkdirTemp(folder, "story")
 		if err != nil {
 			rt.Fatalf("make a folder: %v", err)
 		}
-		db, err := sqlite.Open(ctx, filepath.Join(dir, "queue.db"), slog.New(slog.DiscardHandler))
+		path := filepath.Join(dir, "queue.db")
+		if err := os.WriteFile(path, made, 0o600); err != nil {
+			rt.Fatalf("copy the empty store: %v", err)
+		}
+		db, err := sqlite.Open(ctx, path, quiet)
 		if err != nil {
 			rt.Fatalf("open the store: %v", err)
 		}
 		defer func() { _ = db.Close() }()
-		w := &world{T: rt, f: over(rt, db), m: &model{roots: map[string]bool{}}, replayed: map[string]job.State{}}
+		w := &world{T: rt, f: over(rt, db), m: &model{roots: map[string]bool{}}, replayed: map[string]job.State{}, told: map[string]int{}}
 		w.m.now = w.f.clock.Now()
 		rt.Repeat(map[string]func(*rapid.T){
 			"":         w.check,
@@ -46,6 +59,7 @@ func TestTheQueueAgreesWithItsModel(t *testing.T) {
 			"schedule": w.schedule,
 			"lease":    w.lease,
 			"extend":   w.extend,
+			"report":   w.report,
 			"finish":   w.finish,
 			"late":     w.finishLate,
 			"complete": w.complete,
@@ -58,6 +72,7 @@ func TestTheQueueAgreesWithItsModel(t *testing.T) {
 			"reap":     w.reap,
 			"time":     w.pass,
 		})
+		w.evidence(rt)
 	})
 }
 
@@ -68,8 +83,8 @@ type world struct {
 	m        *model
 	leases   []job.Job            // every lease that was ever given
 	replayed map[string]job.State // the state of each job, from its events alone
+	told     map[string]int       // events that came from workers, by job
 	cursor   int64
-	records  int // results that were accepted with a record
 }
 
 func workers() *rapid.Generator[string] { return rapid.SampledFrom([]string{"w1", "w2", "w3"}) }
@@ -164,6 +179,21 @@ func (w *world) extend(t *rapid.T) {
 	}
 }
 
+func (w *world) report(t *rapid.T) {
+	j, worker, n := w.anyLease(t), workers().Draw(t, "worker"), rapid.Int64Range(1, 4).Draw(t, "n")
+	if rapid.Bool().Draw(t, "holder") {
+		worker = j.Worker
+	}
+	var items []dispatch.ReportItem
+	for i := range n {
+		items = append(items, say(j, i+1, event.JobStarted))
+	}
+	refused := w.f.report(worker, items...)
+	if want := w.m.report(w.m.find(j.ID), worker, j.Fence, n); (len(refused) == 0) != want {
+		t.Fatalf("a report under %d by %s: refused %v, but the model says accepted %v", j.Fence, worker, refused, want)
+	}
+}
+
 // finish is a worker that does what it leased.
 func (w *world) finish(t *rapid.T) {
 	var current []job.Job
@@ -187,13 +217,11 @@ func (w *world) finishLate(t *rapid.T) {
 func (w *world) hand(t *rapid.T, j job.Job, worker string) {
 	success := rapid.IntRange(0, 3).Draw(t, "success") > 0
 	e := w.m.find(j.ID)
-	before := len(e.taken)
 	refused, err := w.f.Finish(context.Background(), worker, []dispatch.Result{resultOf(j, success)})
 	w.f.must(err)
 	if want := w.m.finish(e, worker, j.Fence, success); (len(refused) == 0) != want {
 		t.Fatalf("a result under %d by %s: refused %v, but the model says accepted %v", j.Fence, worker, refused, want)
 	}
-	w.records += len(e.taken) - before
 }
 
 func (w *world) complete(t *rapid.T) {
@@ -299,33 +327,53 @@ func (w *world) check(t *rapid.T) {
 	ctx := context.Background()
 	w.f.must(w.f.store.View(ctx, func(tx store.Tx) error {
 		w.replay(t, tx)
-		stored := 0
-		for _, e := range w.m.tasks {
-			j, err := tx.Jobs().Get(ctx, e.id)
-			w.f.must(err)
-			w.compare(t, e, &j)
-			for attempt := 1; attempt <= e.attempt; attempt++ {
-				if _, err := tx.Records().Get(ctx, e.id, attempt); err == nil {
-					stored++
-				}
-			}
+		all, err := tx.Jobs().List(ctx, store.JobFilter{Limit: 1000})
+		w.f.must(err)
+		if want := len(w.m.tasks) + len(w.m.roots); len(all) != want {
+			t.Fatalf("%d jobs are stored, want %d", len(all), want)
 		}
-		if stored != w.records {
-			t.Fatalf("%d records are stored of %d accepted results", stored, w.records)
-		}
-		for root := range w.m.roots {
-			j, err := tx.Jobs().Get(ctx, root)
-			w.f.must(err)
-			state, outcome, open := w.m.rootState(root)
-			if j.State != state || j.Outcome != outcome || j.Open != open || j.CompletedAt.IsZero() == j.State.Ended() {
-				t.Fatalf("root is %s %q with %d open, want %s %q with %d", j.State, j.Outcome, j.Open, state, outcome, open)
-			}
-			if w.replayed[root] != j.State {
-				t.Fatalf("the record says that the root is %s, it is %s", w.replayed[root], j.State)
+		for i := range all {
+			if all[i].IsRoot() {
+				w.compareRoot(t, &all[i])
+			} else {
+				w.compare(t, w.m.find(all[i].ID), &all[i])
 			}
 		}
 		return nil
 	}))
+}
+
+// evidence demands one record for each result that was accepted, one event
+// for each happening, and no other.
+func (w *world) evidence(t *rapid.T) {
+	ctx := context.Background()
+	w.f.must(w.f.store.View(ctx, func(tx store.Tx) error {
+		for _, e := range w.m.tasks {
+			stored := map[int64]string{}
+			for attempt := 1; attempt <= e.attempt; attempt++ {
+				if r, err := tx.Records().Get(ctx, e.id, attempt); err == nil {
+					stored[r.Fence] = r.Worker
+				}
+			}
+			if w.told[e.id] != e.told {
+				t.Fatalf("task %s has %d events of its worker, want %d", e.id, w.told[e.id], e.told)
+			}
+			if !maps.Equal(stored, e.taken) {
+				t.Fatalf("task %s has records of %v, but results were accepted of %v", e.id, stored, e.taken)
+			}
+		}
+		return nil
+	}))
+}
+
+func (w *world) compareRoot(t *rapid.T, j *job.Job) {
+	state, outcome, open := w.m.rootState(j.ID)
+	if j.State != state || j.Outcome != outcome || j.Open != open || j.CompletedAt.IsZero() == j.State.Ended() {
+		t.Fatalf("root is %s %q with %d open, want %s %q with %d", j.State, j.Outcome, j.Open, state, outcome, open)
+	}
+	if w.replayed[j.ID] != j.State {
+		t.Fatalf("the record says that the root is %s, it is %s", w.replayed[j.ID], j.State)
+	}
 }
 
 func (w *world) compare(t *rapid.T, e *entry, j *job.Job) {
@@ -355,6 +403,10 @@ func (w *world) replay(t *rapid.T, tx store.Tx) {
 	w.f.must(err)
 	for _, e := range events {
 		w.cursor = e.Seq
+		if e.Type == event.JobStarted {
+			w.told[e.JobID]++
+			continue
+		}
 		var move struct{ From, To job.State }
 		if err := json.Unmarshal(e.Data, &move); err != nil {
 			t.Fatalf("event %s has data %s: %v", e.Type, e.Data, err)

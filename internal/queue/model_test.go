@@ -35,6 +35,8 @@ type entry struct {
 	until     time.Time
 	ready     time.Time
 	taken     map[int64]string // by number: whose result was accepted under it
+	reported  int64            // the last happening that was taken under this number
+	told      int              // happenings that were taken in all
 }
 
 func (m *model) find(id string) *entry {
@@ -131,6 +133,7 @@ func (m *model) start(t *entry, worker string) {
 	t.state, t.worker = job.InProgress, worker
 	t.fence++
 	t.attempt++
+	t.reported = 0
 	t.until = m.now.Add(30 * time.Second)
 }
 
@@ -140,6 +143,7 @@ func (m *model) claim(t *entry, worker string) bool {
 	case t.state == job.Submitted && worker != t.submitter:
 		t.state, t.worker = job.Validating, worker
 		t.fence++
+		t.reported = 0
 		t.until = m.now.Add(30 * time.Second)
 		return true
 	case t.state == job.Queued && t.waiting() == 0 && !t.ready.After(m.now),
@@ -148,6 +152,16 @@ func (m *model) claim(t *entry, worker string) bool {
 		return true
 	}
 	return false
+}
+
+// report reports whether the happenings 1 to n are answered with success.
+func (m *model) report(t *entry, worker string, fence, n int64) bool {
+	if t.worker != worker || t.fence != fence || t.state != job.InProgress && n > t.reported {
+		return false
+	}
+	t.told += int(max(n-t.reported, 0))
+	t.reported = max(t.reported, n)
+	return true
 }
 
 // finish reports whether a result is answered with success.
