@@ -298,7 +298,7 @@ func TestSystem(t *testing.T) {
 		t.Fatal(h)
 	}
 	a := d.ask("GET", "/ready", "")
-	if p := a.problem(503); p.Code != "not_ready" || a.Header.Get("Retry-After") == "" {
+	if p := a.problem(503); p.Code != "not_ready" || a.Header.Get("Retry-After") == "" || strings.Contains(a.Body, "fire") {
 		t.Fatalf("%+v", p)
 	}
 	if p := d.ask("GET", "/nowhere", "").problem(404); p.Code != "no_such_path" {

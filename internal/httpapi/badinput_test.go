@@ -134,6 +134,8 @@ func TestBadFieldsAreNamed(t *testing.T) {
 	t.Parallel()
 	task := func(fields string) string { return `{"title":"t","tasks":[{},{` + fields + `}]}` }
 	word := strings.Repeat("x", 101)
+	d := open(t)
+	id := d.submit(1)[0]
 	for _, c := range []struct{ route, body, where string }{
 		{"/prds", `{"tasks":[{}]}`, "title"},
 		{"/prds", `{"title":null,"tasks":[{}]}`, "title"},
@@ -221,8 +223,6 @@ func TestBadFieldsAreNamed(t *testing.T) {
 		{"cancel", `{"reason":1}`, "reason"},
 		{"cancel", `{"reason":"` + strings.Repeat("x", 1001) + `"}`, "reason"},
 	} {
-		d := open(t)
-		id := d.submit(1)[0]
 		path := c.route
 		if path != "/prds" {
 			path = "/jobs/" + id + "/" + path

@@ -18,12 +18,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
-// Page sizes.
-const (
-	defaultPage = 200
-	maxPage     = 1000
-)
-
 // JobBody is a job as clients see it. What is not there is null.
 type JobBody struct {
 	ID             string     `json:"id" format:"uuid"`

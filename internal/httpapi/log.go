@@ -45,7 +45,7 @@ func (a *API) logs(ctx context.Context, in *logInput) (*huma.StreamResponse, err
 		return nil, err
 	}
 	h := in.w.Header()
-	if in.Follow {
+	if in.Follow && in.r.Method != http.MethodHead {
 		return &huma.StreamResponse{Body: func(huma.Context) {
 			logHeaders(h)
 			if err := a.followLog(ctx, in, l, arrived); err != nil && ctx.Err() == nil {

@@ -60,9 +60,15 @@ type submitPRDOutput struct {
 func (a *API) registerPRDs() {
 	register(a, route{
 		method: http.MethodPost, path: "/prds", action: policy.Submit, id: "submitPRD", tag: "plans", status: http.StatusCreated,
-		summary: "Submit a plan", body: PRDBody{},
+		summary: "Submit a plan", body: PRDBody{}, example: examplePRD(),
 		detail: "Stores a plan (PRD) and one job per task, all or nothing. A body that is not JSON, has a key twice, a NUL character, or more than 64 levels is refused with 422.",
 	}, a.submitPRD)
+}
+
+func examplePRD() any {
+	return map[string]any{"project_id": 1, "title": "Test PRD", "tasks": []any{
+		map[string]any{"role": job.DefaultRole, "payload": map[string]any{"action": job.CreateFile}},
+	}}
 }
 
 func (a *API) submitPRD(ctx context.Context, in *submitPRDInput) (*submitPRDOutput, error) {

@@ -36,6 +36,8 @@ type route struct {
 	detail  string
 	status  int // 200 unless set
 	body    any // a value of the type that the body is read into; nil for none
+	// example is a body that works as it stands, for those who try things out.
+	example any
 	// optional says that an empty body will do.
 	optional bool
 	// answers are the media types of an answer that is written as a stream.
@@ -86,7 +88,7 @@ func (a *API) describeBody(path string, rt route) {
 	schema := api.Components.Schemas.Schema(reflect.TypeOf(rt.body), true, rt.id+"Request")
 	api.Paths[path].Post.RequestBody = &huma.RequestBody{
 		Required: !rt.optional,
-		Content:  map[string]*huma.MediaType{"application/json": {Schema: schema}},
+		Content:  map[string]*huma.MediaType{"application/json": {Schema: schema, Example: rt.example}},
 	}
 }
 

@@ -42,14 +42,16 @@ func (a *API) eventStream(ctx context.Context, c *Cursor, f event.Filter, given 
 		defer cancel(errStreamEnds)
 		s := &eventWriter{out: newSlowWriter(c.w)}
 		defer s.out.done()
-		if err := a.follow(ctx, s, f, wake); err != nil && ctx.Err() == nil {
+		if err := a.follow(ctx, s, f, wake, c.r.Method == http.MethodHead); err != nil && ctx.Err() == nil {
 			guard.NoteError(ctx, err)
 		}
 	}}, nil
 }
 
-func (a *API) follow(ctx context.Context, s *eventWriter, f event.Filter, wake <-chan struct{}) error {
-	if err := s.begin(f.After); err != nil {
+// follow sends events until the reader goes or streams end. Who asks for the
+// head only is not kept.
+func (a *API) follow(ctx context.Context, s *eventWriter, f event.Filter, wake <-chan struct{}, head bool) error {
+	if err := s.begin(f.After); err != nil || head {
 		return err
 	}
 	tick := time.NewTicker(keepAlive)

@@ -166,6 +166,23 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestSlowReader does not read while more happens than any buffer holds.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	d, s := serve(t)
+	r := follow(t, s, "/events")
+	const all = 3000
+	filler := json.RawMessage(`"` + strings.Repeat("x", 4000) + `"`)
+	for range all {
+		d.say(event.Event{Type: event.JobStream, Data: filler})
+	}
+	for n := range int64(all) {
+		if e := r.next(); e.Seq != n+1 || len(e.Data) != len(filler) {
+			t.Fatalf("event %d is %d, with %d bytes", n+1, e.Seq, len(e.Data))
+		}
+	}
+}
+
 func TestFilteredFollowing(t *testing.T) {
 	t.Parallel()
 	d, s := serve(t)
@@ -268,6 +285,20 @@ func TestStreamsEndOnShutdown(t *testing.T) {
 	if rest, err := io.ReadAll(logs.Body); err != nil || len(rest) != 0 {
 		t.Fatalf("%q %v", rest, err)
 	}
+}
+
+func TestHeadOfAStreamEnds(t *testing.T) {
+	t.Parallel()
+	d, s := serve(t)
+	id := d.submit(1)[0]
+	for _, path := range []string{"/events", "/jobs/" + id + "/logs?follow=true"} {
+		res, err := s.Client().Head(s.URL + path)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatalf("%s: %v %v", path, res, err)
+		}
+		_ = res.Body.Close()
+	}
+	s.Close() // waits for the handlers
 }
 
 // pipe is an answer that a test reads while it is written.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -88,7 +89,8 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 
 func (a *API) ready(ctx context.Context, _ *struct{}) (*readyOutput, error) {
 	if err := a.cfg.Manager.Ready(ctx); err != nil {
-		return nil, fault.New(fault.Unavailable, "Not ready: the database does not answer (%w).", err).WithCode("not_ready")
+		// The reason is for the log: anybody may ask this.
+		return nil, fmt.Errorf("%w: %w", fault.New(fault.Unavailable, "Not ready: the database does not answer. Try again soon.").WithCode("not_ready"), err)
 	}
 	return &readyOutput{Body: ReadyBody{Ready: true}}, nil
 }

@@ -73,18 +73,18 @@ type StreamBody struct {
 }
 
 func (a *API) registerWork() {
-	post := func(verb, id, summary, detail string, body any, optional bool) route {
+	post := func(verb, id, summary, detail string, body, example any, optional bool) route {
 		return route{
 			method: http.MethodPost, path: "/jobs/{id}/" + verb, action: policy.Work, id: id, tag: "work",
-			summary: summary, detail: detail, body: body, optional: optional,
+			summary: summary, detail: detail, body: body, example: example, optional: optional,
 		}
 	}
-	register(a, post("claim", "claimJob", "Claim a job", "One winner; the others get 409. The worker's id comes from the query, a bare JSON string, or an object. The answer has the fence and the deadline of the lease.", HolderBody{}, true), a.claim)
-	register(a, post("heartbeat", "heartbeatJob", "Extend the lease of a job", "", HolderBody{}, true), a.heartbeat)
-	register(a, post("stream", "streamJob", "Report progress of a job", "Stored as an event of type job.stream.", StreamBody{}, false), a.stream)
-	register(a, post("complete", "completeJob", "Report the result of a job", "", CompleteBody{}, false), a.complete)
-	register(a, post("submit", "submitJob", "Hand a job over for validation", "", SubmitWorkBody{}, true), a.submitWork)
-	register(a, post("validate", "validateJob", "Judge submitted work", "All ticks passed with a confidence of at least 0.7 completes the job; anything else escalates it. Whoever submitted the work cannot judge it.", ValidateBody{}, false), a.validate)
+	register(a, post("claim", "claimJob", "Claim a job", "One winner; the others get 409. The worker's id comes from the query, a bare JSON string, or an object. The answer has the fence and the deadline of the lease.", HolderBody{}, "worker_default", true), a.claim)
+	register(a, post("heartbeat", "heartbeatJob", "Extend the lease of a job", "", HolderBody{}, "worker_default", true), a.heartbeat)
+	register(a, post("stream", "streamJob", "Report progress of a job", "Stored as an event of type job.stream.", StreamBody{}, map[string]any{"chunk": "half way there", "final": false}, false), a.stream)
+	register(a, post("complete", "completeJob", "Report the result of a job", "", CompleteBody{}, map[string]any{"success": true, "details": map[string]any{}}, false), a.complete)
+	register(a, post("submit", "submitJob", "Hand a job over for validation", "", SubmitWorkBody{}, map[string]any{"details": map[string]any{}}, true), a.submitWork)
+	register(a, post("validate", "validateJob", "Judge submitted work", "All ticks passed with a confidence of at least 0.7 completes the job; anything else escalates it. Whoever submitted the work cannot judge it.", ValidateBody{}, map[string]any{"worker_id": "validator_service", "ticks": map[string]any{"tests": true}, "confidence": 0.9}, false), a.validate)
 }
 
 func (a *API) claim(ctx context.Context, in *WorkerPath) (*JobOutput, error) {
