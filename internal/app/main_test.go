@@ -71,7 +71,7 @@ func aurea(t *testing.T, env []string, socket *os.File, args ...string) *process
 			p.add(s.Text())
 		}
 	})
-	go func() { _ = p.Wait(); close(p.ended) }()
+	go func() { _ = p.Wait(); reading.Wait(); close(p.ended) }()
 	t.Cleanup(func() {
 		_ = p.Process.Signal(syscall.SIGTERM)
 		select {
@@ -81,7 +81,6 @@ func aurea(t *testing.T, env []string, socket *os.File, args ...string) *process
 			<-p.ended
 			t.Error("aurea did not stop")
 		}
-		reading.Wait()
 		if t.Failed() {
 			t.Logf("aurea %s said:\n%s", args, p.said())
 		}
