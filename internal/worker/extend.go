@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
@@ -73,7 +74,11 @@ func (r *run) attend() {
 		if time.Since(began) > lived {
 			pause.reset()
 		}
-		r.log.Warn("the command stream broke, opening it again", "error", err)
+		level := slog.LevelWarn
+		if r.tasks.ending() {
+			level = slog.LevelDebug // the manager closed it after our goodbye
+		}
+		r.log.Log(r.life, level, "the command stream broke, opening it again", "error", err)
 		if pause.wait(r.life) != nil {
 			return
 		}

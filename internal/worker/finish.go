@@ -14,11 +14,32 @@ const finishBytes = 8 << 20
 
 var errDelivered = fault.New(fault.Conflict, "the result was handed over")
 
+// finishers is how many calls hand over results at a time: while the manager
+// syncs the bytes of one, the next is on its way.
+const finishers = 2
+
+// handOver hands over results until the run ends. What comes up while a call is
+// on its way gathers and goes with the next.
+func (r *run) handOver() {
+	for {
+		select {
+		case <-r.done:
+		case <-r.life.Done():
+			return
+		}
+		for r.life.Err() == nil && r.finishOnce() {
+		}
+	}
+}
+
 // finishOnce hands over one batch of results and reports whether there was one.
 func (r *run) finishOnce() bool {
-	batch := r.results()
+	batch, more := r.results()
 	if len(batch) == 0 {
 		return false
+	}
+	if more {
+		wake(r.done)
 	}
 	if err := r.finish(batch); err != nil && r.life.Err() == nil {
 		r.finishEach(batch)
@@ -26,11 +47,15 @@ func (r *run) finishOnce() bool {
 	return true
 }
 
-func (r *run) results() []dispatch.Result {
-	var batch []dispatch.Result
+// results takes what can be handed over in one call, and says whether there
+// may be more.
+func (r *run) results() (batch []dispatch.Result, more bool) {
 	room := finishBytes
 	for _, t := range r.tasks.all() {
-		res := t.ready()
+		if len(batch) == dispatch.MaxFinishes || room < 0 {
+			return batch, true
+		}
+		res := t.hand()
 		if res == nil {
 			continue
 		}
@@ -38,14 +63,9 @@ func (r *run) results() []dispatch.Result {
 		for _, data := range res.Inline {
 			room -= len(data)
 		}
-		if len(batch) > 0 && room < 0 {
-			break
-		}
-		if batch = append(batch, *res); len(batch) == dispatch.MaxFinishes {
-			break
-		}
+		batch = append(batch, *res)
 	}
-	return batch
+	return batch, false
 }
 
 // finish hands results over until the manager has taken or refused each. An

@@ -16,14 +16,25 @@ const (
 	// maxHeld bounds the jobs that are held at a time, above the slots: those
 	// that are packed, and results that the manager has not taken yet.
 	maxHeld = 256
+	// leasers is how many calls ask for work at a time: while one waits, what
+	// has become free meanwhile is asked for by the other.
+	leasers = 2
 )
 
-// leaseLoop asks for as much work as there are free slots, until ctx ends or
-// the run fails.
-func (r *run) leaseLoop(ctx context.Context) {
+// takeWork leases jobs until ctx ends or the run fails.
+func (r *run) takeWork(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.life, func() { cancel(context.Cause(r.life)) })()
+	var loops sync.WaitGroup
+	for range leasers {
+		loops.Go(func() { r.leaseLoop(ctx) })
+	}
+	loops.Wait()
+}
+
+// leaseLoop asks for as much work as there are free slots.
+func (r *run) leaseLoop(ctx context.Context) {
 	var pause backoff
 	for {
 		n := r.slots.takeAll(ctx, dispatch.MaxLeases)
@@ -84,13 +95,17 @@ type slots struct {
 func newSlots(n int) *slots { return &slots{free: n, freed: make(chan struct{}, 1)} }
 
 // takeAll takes all that are free, at most most, and waits for at least one. It
-// returns 0 when ctx ends. One goroutine at a time may call it.
+// returns 0 when ctx ends.
 func (s *slots) takeAll(ctx context.Context, most int) int {
 	for {
 		s.mu.Lock()
 		n := min(s.free, most)
 		s.free -= n
+		rest := s.free
 		s.mu.Unlock()
+		if rest > 0 {
+			wake(s.freed)
+		}
 		if n > 0 {
 			return n
 		}
@@ -109,8 +124,5 @@ func (s *slots) give(n int) {
 	s.mu.Lock()
 	s.free += n
 	s.mu.Unlock()
-	select {
-	case s.freed <- struct{}{}:
-	default:
-	}
+	wake(s.freed)
 }

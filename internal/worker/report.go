@@ -18,40 +18,45 @@ const (
 	// so that a chatty one does not keep the others waiting.
 	reportBytes  = 4 << 20
 	reportChunks = 16
+	// maxHappenings is how many one job can have; there is one of each type.
+	maxHappenings = 16
 )
 
-func (r *run) wakeReporter() {
+// wake leaves a token for whoever waits on the channel, unless there is one.
+func wake(c chan<- struct{}) {
 	select {
-	case r.due <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// report hands over what happened, and results, until the run ends. It makes
-// one call at a time: what comes up meanwhile gathers and goes with the next,
-// and a job's reports can never be overtaken by its result.
+// report hands over what happened in running jobs until the run ends. It makes
+// one call at a time: what comes up meanwhile gathers and goes with the next.
 func (r *run) report() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-r.due:
+		case <-r.printed:
 		case <-tick.C:
 		case <-r.life.Done():
 			return
 		}
-		for r.life.Err() == nil {
-			reported, finished := r.reportOnce(), r.finishOnce()
-			if !reported && !finished {
-				break
-			}
+		for r.reportOnce() {
 		}
 	}
 }
 
 // reportOnce sends one batch and reports whether there was one.
 func (r *run) reportOnce() bool {
-	items := r.gather(time.Now())
+	items, tasks := r.gather(time.Now())
+	// Results may have waited for this to be over.
+	defer wake(r.done)
+	defer func() {
+		for _, t := range tasks {
+			t.told()
+		}
+	}()
 	if len(items) == 0 {
 		return false
 	}
@@ -75,21 +80,21 @@ func (r *run) reportOnce() bool {
 	return true
 }
 
-// gather collects what is due of the jobs that run.
-func (r *run) gather(now time.Time) []dispatch.ReportItem {
-	var items []dispatch.ReportItem
+// gather collects what is due of the jobs that run, and the tasks that it is of.
+func (r *run) gather(now time.Time) (items []dispatch.ReportItem, tasks []*task) {
 	room := reportBytes
 	for _, t := range r.tasks.all() {
-		if !t.due(now) {
+		if len(items)+reportChunks+maxHappenings > dispatch.MaxReports {
+			break
+		}
+		happened, due := t.tell(now)
+		if !due {
 			continue
 		}
-		happened := t.pending()
+		tasks = append(tasks, t)
 		chunks, err := t.output.chunks(min(reportChunks, room/dispatch.MaxChunk))
 		if err != nil {
 			t.log.Error("could not read output back", "error", err)
-		}
-		if len(items)+len(happened)+len(chunks) > dispatch.MaxReports {
-			break
 		}
 		for i := range happened {
 			items = append(items, dispatch.ReportItem{Held: t.lease.Held, Event: &happened[i]})
@@ -99,7 +104,7 @@ func (r *run) gather(now time.Time) []dispatch.ReportItem {
 			room -= len(chunks[i].Data)
 		}
 	}
-	return items
+	return items, tasks
 }
 
 // sent notes what the manager has.

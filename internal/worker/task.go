@@ -24,10 +24,12 @@ type task struct {
 	let    chan struct{} // closed when it uses its workspace no more
 	output output
 
-	mu       sync.Mutex
-	counted  int64                // happenings so far
-	happened []dispatch.Happening // that the manager has not taken
-	result   *dispatch.Result     // once it is ready to be handed over
+	mu        sync.Mutex
+	counted   int64                // happenings so far
+	happened  []dispatch.Happening // that the manager has not taken
+	result    *dispatch.Result     // once it is ready to be handed over
+	reporting bool                 // a report of it is on its way
+	handing   bool                 // its result is on its way
 }
 
 // happen notes an event. Data must marshal to a small object.
@@ -43,19 +45,26 @@ func (t *task) happen(typ event.Type, data any) {
 	t.happened = append(t.happened, dispatch.Happening{N: t.counted, Type: typ, At: time.Now().UTC(), Data: raw})
 }
 
-// due reports whether the task runs and has something to report now.
-func (t *task) due(now time.Time) bool {
-	t.mu.Lock()
-	running, untold := t.result == nil, len(t.happened) > 0
-	t.mu.Unlock()
-	return running && (untold && now.Sub(t.began) >= tellAfter || t.output.due(now))
-}
-
-// pending returns the happenings that were not taken yet.
-func (t *task) pending() []dispatch.Happening {
+// tell returns the happenings to report now, and whether the task has anything
+// to report at all. One that has is held back from being handed over until
+// told is called, so that its result cannot overtake its reports.
+func (t *task) tell(now time.Time) (happened []dispatch.Happening, due bool) {
+	out := t.output.due(now)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Clone(t.happened)
+	old := len(t.happened) > 0 && now.Sub(t.began) >= tellAfter
+	if t.result != nil || (!old && !out) {
+		return nil, false
+	}
+	t.reporting = true
+	return slices.Clone(t.happened), true
+}
+
+// told ends what tell began.
+func (t *task) told() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reporting = false
 }
 
 // taken forgets the happenings up to the ordinal n.
@@ -71,14 +80,16 @@ func (t *task) finished(res *dispatch.Result) {
 	t.result = res
 }
 
-// ready returns the result, if there is one, with what happened and was not
-// taken.
-func (t *task) ready() *dispatch.Result {
+// hand returns the result, with what happened and was not taken, if it can be
+// handed over now. It does so once.
+func (t *task) hand() *dispatch.Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.result != nil {
-		t.result.Happenings = slices.Clone(t.happened)
+	if t.result == nil || t.reporting || t.handing {
+		return nil
 	}
+	t.handing = true
+	t.result.Happenings = slices.Clone(t.happened)
 	return t.result
 }
 
@@ -116,7 +127,7 @@ func (s *taskSet) add(r *run, l dispatch.Lease) (t *task, before <-chan struct{}
 		lease: l, began: time.Now(), log: r.log.With("job", l.JobID, "attempt", l.Attempt, "fence", l.Fence),
 		let: make(chan struct{}),
 	}
-	t.output.init(r.base, l.Held, r.wakeReporter)
+	t.output.init(r.base, l.Held, func() { wake(r.printed) })
 	t.ctx, t.stop = context.WithCancelCause(r.life)
 	before = s.users[l.JobID]
 	s.users[l.JobID] = t.let
@@ -182,6 +193,13 @@ func (s *taskSet) remove(t *task, why error) {
 		close(s.fewer)
 		s.fewer = nil
 	}
+}
+
+// ending reports whether nothing more is begun.
+func (s *taskSet) ending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
 }
 
 // all returns the tasks, oldest first.

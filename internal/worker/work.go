@@ -60,7 +60,7 @@ func (r *run) do(t *task) {
 	if t.ctx.Err() == nil {
 		if res := y.seal(); t.ctx.Err() == nil {
 			t.finished(res)
-			r.wakeReporter()
+			wake(r.done)
 			return
 		}
 	}

@@ -147,7 +147,8 @@ type run struct {
 	slots   *slots
 	seals   chan struct{} // tokens of those who pack and sync after their slot
 	tasks   *taskSet
-	due     chan struct{} // one token: the reporter has something to look at
+	printed chan struct{} // one token: a job has printed enough to be reported
+	done    chan struct{} // one token: a result may be ready
 	working sync.WaitGroup
 }
 
@@ -165,7 +166,8 @@ func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archi
 	r := &run{
 		Config: c, incarnation: uuid.NewString(), base: folder, archive: archive, driver: c.Drivers[c.Driver],
 		log:   c.Logger.With("worker", c.WorkerID),
-		slots: newSlots(c.Slots), seals: make(chan struct{}, maxSeals), tasks: newTaskSet(), due: make(chan struct{}, 1),
+		slots: newSlots(c.Slots), seals: make(chan struct{}, maxSeals), tasks: newTaskSet(),
+		printed: make(chan struct{}, 1), done: make(chan struct{}, 1),
 	}
 	r.life, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.session = newSession(r)
@@ -195,8 +197,11 @@ func (r *run) serve(ctx context.Context) error {
 	for _, service := range []func(){r.attend, r.extend, r.report} {
 		services.Go(service)
 	}
+	for range finishers {
+		services.Go(r.handOver)
+	}
 	r.log.Info("worker is ready", "driver", r.Driver, "slots", r.Slots, "base", r.Base)
-	r.leaseLoop(ctx)
+	r.takeWork(ctx)
 	if r.failure() == nil {
 		r.drain(ctx)
 	}
