@@ -167,7 +167,8 @@ type ReportItem struct {
 }
 
 // Happening is an event that a worker saw. N counts the happenings of one
-// lease from 1, so that one that is said twice is stored once.
+// lease from 1, so that one that is said twice is stored once. At is the
+// worker's clock; the manager holds it inside the lease.
 type Happening struct {
 	N    int64           `json:"n"`
 	Type event.Type      `json:"type"`

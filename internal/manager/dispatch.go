@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
@@ -172,8 +174,11 @@ func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispa
 	if err != nil {
 		return dispatch.Refusals{}, err
 	}
+	if err := m.putInline(ctx, req.Results); err != nil {
+		return dispatch.Refusals{}, err
+	}
 	for i := range req.Results {
-		if err := m.takeBlobs(ctx, &req.Results[i]); err != nil {
+		if err := m.demandBlobs(ctx, &req.Results[i]); err != nil {
 			return dispatch.Refusals{}, err
 		}
 	}
@@ -189,14 +194,40 @@ func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispa
 	return dispatch.Refusals{Refused: refused}, nil
 }
 
-// takeBlobs stores what rides along with a result, and demands that all that
-// it refers to is there: evidence never names bytes that nobody has.
-func (m *Manager) takeBlobs(ctx context.Context, r *dispatch.Result) error {
-	for digest, data := range r.Inline {
-		if err := m.Blobs.Put(ctx, digest, int64(len(data)), bytes.NewReader(data)); err != nil {
+// putInline stores the bytes that ride along with results. Each blob waits for
+// the disk, so they wait together: the file system syncs what comes at the
+// same time in one go.
+func (m *Manager) putInline(ctx context.Context, results []dispatch.Result) error {
+	blobs := map[string][]byte{}
+	for i := range results {
+		maps.Copy(blobs, results[i].Inline)
+	}
+	var group sync.WaitGroup
+	room := make(chan struct{}, maxPuts)
+	errs := make(chan error, len(blobs))
+	for digest, data := range blobs {
+		room <- struct{}{}
+		group.Go(func() {
+			defer func() { <-room }()
+			errs <- m.Blobs.Put(ctx, digest, int64(len(data)), bytes.NewReader(data))
+		})
+	}
+	group.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// maxPuts bounds how many blobs of one call are written at a time.
+const maxPuts = 32
+
+// demandBlobs makes sure that all that a result refers to is there: evidence
+// never names bytes that nobody has.
+func (m *Manager) demandBlobs(ctx context.Context, r *dispatch.Result) error {
 	need := make([]string, 0, len(r.Artifacts)+1)
 	for _, a := range r.Artifacts {
 		if err := job.CheckPath("artifacts", a.Name); err != nil {
@@ -208,6 +239,9 @@ func (m *Manager) takeBlobs(ctx context.Context, r *dispatch.Result) error {
 		need = append(need, snap.SHA256)
 	}
 	for _, digest := range need {
+		if _, rides := r.Inline[digest]; rides {
+			continue
+		}
 		there, err := m.Blobs.Has(ctx, digest)
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ func (q *Queue) Lease(ctx context.Context, worker job.Worker, most int) (leased 
 			return fmt.Errorf("find jobs to lease: %w", err)
 		}
 		leased = make([]job.Job, 0, len(listed))
-		for _, j := range t.own(listed) {
+		for _, j := range t.own(fitting(listed)) {
 			if err := t.lease(j, worker.ID); err != nil {
 				return err
 			}
@@ -38,6 +38,20 @@ func (q *Queue) Lease(ctx context.Context, worker job.Worker, most int) (leased 
 		return nil, err
 	}
 	return leased, nil
+}
+
+// maxLeaseBytes bounds the payloads of one answer; one job always fits.
+const maxLeaseBytes = 8 << 20
+
+// fitting cuts a list where its payloads would make too large an answer.
+func fitting(listed []job.Job) []job.Job {
+	total := 0
+	for i := range listed {
+		if total += len(listed[i].Payload); total > maxLeaseBytes && i > 0 {
+			return listed[:i]
+		}
+	}
+	return listed
 }
 
 // names lists what a worker answers to.
