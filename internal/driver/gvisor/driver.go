@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,7 +101,36 @@ func New(ctx context.Context, config Config) (*Driver, error) {
 		d.pool.Close()
 		return nil, fault.New(fault.Unavailable, "start %s: %w", config.Sentry, err)
 	}
+	d.sweepImages()
 	return d, nil
+}
+
+// sweepImages removes roots of earlier hosts and guests that no sandbox uses.
+func (d *Driver) sweepImages() {
+	used := map[string]bool{d.image.name: true}
+	boxes, err := os.ReadDir(filepath.Join(d.config.StateDir, "box"))
+	if err != nil {
+		return // for the next start
+	}
+	for _, box := range boxes {
+		r, err := readRecord(d.dir(box.Name()))
+		if err != nil {
+			return // it is not known what this one uses
+		}
+		used[r.Image] = true
+	}
+	images, err := os.ReadDir(filepath.Join(d.config.StateDir, "image"))
+	if err != nil {
+		return
+	}
+	for _, image := range images {
+		if used[image.Name()] || strings.HasPrefix(image.Name(), ".") {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(d.config.StateDir, "image", image.Name())); err != nil {
+			d.config.Logger.Warn("an old image is left", "image", image.Name(), "error", err)
+		}
+	}
 }
 
 // check says what is missing for this driver here.

@@ -1,12 +1,13 @@
 package gvisor_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -24,6 +25,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	if folder := os.Getenv("AUREA_TEST_VICTIM"); folder != "" {
+		return victim(folder)
+	}
 	if os.Geteuid() == 0 {
 		dir, err := os.MkdirTemp("", "aurea-bin")
 		if err != nil {
@@ -67,28 +71,64 @@ func needRoot(t testing.TB) {
 // open opens a driver on the folder.
 func open(t testing.TB, folder string) *gvisor.Driver {
 	t.Helper()
+	return openWith(t, gvisor.Config{StateDir: folder})
+}
+
+// openWith opens a driver with this run's binaries.
+func openWith(t testing.TB, config gvisor.Config) *gvisor.Driver {
+	t.Helper()
 	needRoot(t)
-	d, err := gvisor.New(context.Background(), gvisor.Config{
-		StateDir: folder,
-		Sentry:   filepath.Join(binaries, "aurea-sentry"),
-		Guest:    filepath.Join(binaries, "aurea-guest"),
-		Logger:   slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
+	config.Sentry = filepath.Join(binaries, "aurea-sentry")
+	config.Guest = filepath.Join(binaries, "aurea-guest")
+	config.Logger = logger(t)
+	d, err := gvisor.New(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-// stateDir makes a folder that must be empty of sandboxes at the end.
+// stateDir makes a folder. At the end nothing on the host may name it.
 func stateDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		if left := traces(t, dir); len(left) > 0 {
+			t.Errorf("left on the host: %q", left)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	return dir
+}
+
+// traces returns the processes and mounts that name a folder.
+func traces(t testing.TB, dir string) []string {
+	t.Helper()
+	var found []string
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range cmdlines {
+		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(dir)) {
+			found = append(found, string(line))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir) {
+			found = append(found, line)
+		}
+	}
+	return found
 }
 
 // makeBox makes a sandbox. Its id is given to it.
