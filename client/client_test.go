@@ -260,7 +260,7 @@ func TestSilenceIsABreak(t *testing.T) {
 		quiet := time.AfterFunc(silence, func() { close(fired) })
 		frames := newFrameReader(lively{pr, quiet})
 		go func() {
-			time.Sleep(silence - time.Second)
+			<-time.After(silence - time.Second)
 			_, _ = io.WriteString(pw, ": still here\n\nid: 1\ndata: x\n\n")
 		}()
 		if _, err := frames.next(); err != nil {

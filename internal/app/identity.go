@@ -66,6 +66,9 @@ func prepare(cfg *config.Config, who *identity) error {
 	if err := canEnter(cfg.Data, who); err != nil {
 		return err
 	}
+	if err := canStart("/proc/self/exe", who); err != nil {
+		return err
+	}
 	return giveTo(cfg.ManagerDir(), who)
 }
 
@@ -95,21 +98,37 @@ func canEnter(dir string, who *identity) error {
 		if err != nil {
 			return fmt.Errorf("look at the data folder: %w", err)
 		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		bit := os.FileMode(0o001)
-		switch {
-		case ok && st.Uid == who.uid:
-			bit = 0o100
-		case ok && st.Gid == who.gid:
-			bit = 0o010
-		}
-		if info.Mode().Perm()&bit == 0 {
+		if info.Mode().Perm()&allows(info, who) == 0 {
 			return fault.New(fault.Invalid, "the user %s, whom the manager runs as, cannot enter %s; choose another folder with --data, or run chmod o+x %s", who.name, p, p).WithCode("bad_setting")
 		}
 		if p == filepath.Dir(p) {
 			return nil
 		}
 	}
+}
+
+// allows returns the bit that lets the user enter a folder or start a file.
+func allows(info os.FileInfo, who *identity) os.FileMode {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case ok && st.Uid == who.uid:
+		return 0o100
+	case ok && st.Gid == who.gid:
+		return 0o010
+	}
+	return 0o001
+}
+
+// canStart checks that the user may start the binary that we are.
+func canStart(binary string, who *identity) error {
+	info, err := os.Stat(binary)
+	if err != nil {
+		return fmt.Errorf("look at our own binary: %w", err)
+	}
+	if info.Mode().Perm()&allows(info, who) == 0 {
+		return fault.New(fault.Invalid, "the user %s, whom the manager runs as, may not start this binary; run chmod o+rx on it", who.name).WithCode("bad_setting")
+	}
+	return nil
 }
 
 // giveTo makes the user the owner of a folder and of all that is in it, where

@@ -25,6 +25,23 @@ func TestPrepareSaysWhichFolderCannotBeEntered(t *testing.T) {
 	}
 }
 
+func TestCanStart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "binary")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	who := &identity{"somebody", uint32(os.Getuid()) + 1, uint32(os.Getgid()) + 1}
+	for mode, want := range map[os.FileMode]bool{0o700: false, 0o750: false, 0o755: true, 0o711: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := canStart(path, who); (err == nil) != want {
+			t.Errorf("%o: %v", mode, err)
+		}
+	}
+}
+
 // A user who owns the folder must not be able to have us give them the files
 // of others.
 func TestGiveToFollowsNoLinks(t *testing.T) {

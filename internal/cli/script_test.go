@@ -2,19 +2,33 @@ package cli
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 )
 
 //nolint:gochecknoglobals // a test flag
 var update = flag.Bool("update", false, "rewrite what the scripts expect")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(leakless{m}, map[string]func(){
 		"aurea": func() { os.Exit(Main(Program{OpenAPI: func() ([]byte, error) { return []byte("openapi: 3.1.0\n"), nil }}, os.Args[1:], StandardStreams())) },
 	})
+}
+
+// leakless looks for goroutines that the tests left behind.
+type leakless struct{ testscript.TestingM }
+
+func (l leakless) Run() int {
+	code := l.TestingM.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // The scripts are the manual: each tells what a person types and sees, against
