@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
+
 	"github.com/aurea-dev/aurea/client"
 	"github.com/aurea-dev/aurea/internal/fault"
 )
@@ -103,6 +105,31 @@ func TestLiveBoardOfALongPlanFitsTheTerminal(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "\n"); n != 10 || !strings.Contains(out.String(), "… and 92 more") {
 		t.Errorf("%d lines: %q", n, out.String())
+	}
+}
+
+func TestTerminalGetsTheLiveBoardAndHumanTimes(t *testing.T) {
+	t.Parallel()
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = master.Close(); _ = slave.Close() }()
+	if err := pty.Setsize(slave, &pty.Winsize{Rows: 5, Cols: 30}); err != nil {
+		t.Fatal(err)
+	}
+	inv := &invocation{Streams: Streams{Out: slave}}
+	board, ok := inv.newBoard(client.Submission{}).(*liveBoard)
+	if !ok || board.width != 30 || board.rows != 3 {
+		t.Errorf("%+v", board)
+	}
+	now := noon()
+	then := now.Add(-3 * time.Minute)
+	if got := inv.moment(&then, now); got != "3m ago" {
+		t.Errorf("%q", got)
+	}
+	if w, ok := inv.logWriter(nil, client.Stdout, false).(harmless); !ok || w.w != slave {
+		t.Error("a terminal gets the raw output of a job")
 	}
 }
 

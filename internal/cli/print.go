@@ -44,7 +44,10 @@ func terminal(w io.Writer) (width, height int, ok bool) {
 		return 0, 0, false
 	}
 	width, height, err := term.GetSize(int(f.Fd()))
-	return width, height, err == nil && width > 0 && height > 0
+	if err != nil || width <= 0 || height <= 0 { // some terminals do not know
+		return 80, 24, true
+	}
+	return width, height, true
 }
 
 // moment writes a time: how long ago for people, exactly for programs.

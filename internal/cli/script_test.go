@@ -15,7 +15,9 @@ var update = flag.Bool("update", false, "rewrite what the scripts expect")
 
 func TestMain(m *testing.M) {
 	testscript.Main(leakless{m}, map[string]func(){
-		"aurea": func() { os.Exit(Main(Program{OpenAPI: func() ([]byte, error) { return []byte("openapi: 3.1.0\n"), nil }}, os.Args[1:], StandardStreams())) },
+		"aurea": func() {
+			os.Exit(Main(Program{OpenAPI: func() ([]byte, error) { return []byte("openapi: 3.1.0\n"), nil }}, os.Args[1:], StandardStreams()))
+		},
 	})
 }
 
