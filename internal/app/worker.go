@@ -38,7 +38,7 @@ func Worker(ctx context.Context, s cli.Start) error {
 	w, err := worker.New(worker.Config{
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, Base: cfg.SandboxBase,
 		WorkerID: cfg.WorkerID, Role: cfg.WorkerRole, Models: cfg.WorkerModels, Version: s.Version,
-		Slots: cfg.Concurrency, OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, Logger: log,
+		Slots: cfg.Concurrency, OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, NoSnapshot: cfg.Snapshots == "off", Logger: log,
 	})
 	if err != nil {
 		return err

@@ -86,13 +86,20 @@ func (b *Bench) setUp(ctx context.Context, data string, snapshots bool) (*rig, e
 		return nil, err
 	}
 	worker, err := b.start("worker", "MANAGER_URL="+r.url, "WORKER_ID=bench", "AUREA_DRIVER=fake", "AUREA_CONCURRENCY=16",
-		"AUREA_DATA="+data, "SANDBOX_BASE="+filepath.Join(data, "sandbox"), "AUREA_SNAPSHOTS="+strconv.FormatBool(snapshots))
+		"AUREA_DATA="+data, "SANDBOX_BASE="+filepath.Join(data, "sandbox"), "AUREA_SNAPSHOTS="+onOff(snapshots))
 	if err != nil {
 		r.tearDown()
 		return nil, err
 	}
 	r.procs = append(r.procs, worker)
 	return r, nil
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }
 
 // tearDown stops what setUp started, the worker first.

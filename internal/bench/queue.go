@@ -199,7 +199,7 @@ func (r *rig) latencies(ctx context.Context, q *Queue, s Sizes, events int, hot 
 
 // calls lists the hot calls in the order of printing.
 func calls() []string {
-	return []string{"POST /prds", "GET /jobs/{id}", "GET /jobs/{id}/events", "GET /jobs?status=ASSIGNED", "GET /jobs?limit=50", "GET /api/v1/events?after=newest"}
+	return []string{"POST /prds", "GET /jobs/{id}", "GET /jobs/{id}/events", "GET /jobs?status=ASSIGNED", "GET /jobs?limit=50", "GET /api/v1/events?job_id="}
 }
 
 // hotCalls times what clients ask again and again, and returns when the job
@@ -213,11 +213,11 @@ func (r *rig) hotCalls(ctx context.Context, id string, samples map[string][]time
 		path   string
 		answer any
 	}{
-		"GET /jobs/{id}":                  {"/jobs/" + id, nil},
-		"GET /jobs/{id}/events":           {"/jobs/" + id + "/events", &events},
-		"GET /jobs?status=ASSIGNED":       {"/jobs?status=ASSIGNED", nil},
-		"GET /jobs?limit=50":              {"/jobs?limit=50", nil},
-		"GET /api/v1/events?after=newest": {"/api/v1/events?limit=10&job_id=" + id, &seen},
+		"GET /jobs/{id}":             {"/jobs/" + id, nil},
+		"GET /jobs/{id}/events":      {"/jobs/" + id + "/events", &events},
+		"GET /jobs?status=ASSIGNED":  {"/jobs?status=ASSIGNED", nil},
+		"GET /jobs?limit=50":         {"/jobs?limit=50", nil},
+		"GET /api/v1/events?job_id=": {"/api/v1/events?limit=10&job_id=" + id, &seen},
 	} {
 		took, err := r.get(ctx, ask.path, ask.answer)
 		if err != nil {

@@ -39,6 +39,7 @@ type Config struct {
 	Concurrency  int
 	DrainTimeout time.Duration
 	OnStop       string // KeepSandboxes or EndSandboxes
+	Snapshots    string // "on" or "off"
 
 	Roles        map[string]string // role → worker or model, binding
 	RoleFallback string

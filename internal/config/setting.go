@@ -153,6 +153,13 @@ func workerSettings() []setting {
 			},
 		},
 		{
+			key: "snapshots", env: "AUREA_SNAPSHOTS", flag: "snapshots", roles: own, init: "on",
+			help: "whether a snapshot of each workspace is kept as evidence: `on`, or `off` for measurements",
+			at: func(c *Config) value {
+				return textValue{to: &c.Snapshots, some: true, of: []string{"on", "off"}}
+			},
+		},
+		{
 			key: "output_limit", env: "AUREA_OUTPUT_LIMIT", flag: "output-limit", roles: own, init: "64MiB",
 			help: "how much of stdout, and of stderr, is kept of one try",
 			at:   func(c *Config) value { return &c.OutputLimit },

@@ -1,0 +1,125 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/aurea-dev/aurea/internal/bench"
+	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/store/sqlite"
+)
+
+// benchCommands are the commands that measure.
+func benchCommands() []*cobra.Command {
+	all := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure this binary on this machine",
+		Long:  "Measure this binary on this machine, with processes and data folders of its own on loopback.\nNumbers move with the machine; compare those of one run.",
+	}
+	all.AddCommand(benchQueue())
+	return []*cobra.Command{all}
+}
+
+func benchQueue() *cobra.Command {
+	var sizes bench.Sizes
+	var asJSON, verbose bool
+	cmd := &cobra.Command{
+		Use:   "queue",
+		Short: "Jobs per second from submit to finish, and submit → start latency",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := newBench(cmd.ErrOrStderr(), verbose)
+			if err != nil {
+				return err
+			}
+			q, err := b.Queue(cmd.Context(), sizes)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(q)
+			}
+			return q.Print(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&sizes.Few, "few", 10, "stored events of the small history")
+	f.IntVar(&sizes.Many, "many", 1_000_000, "stored events of the large history")
+	f.IntVar(&sizes.Jobs, "jobs", 3000, "jobs per row of throughput")
+	f.IntVar(&sizes.Samples, "samples", 300, "samples per latency")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVar(&verbose, "verbose", false, "show what the measured processes say")
+	return cmd
+}
+
+func newBench(progress io.Writer, verbose bool) (*bench.Bench, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this binary: %w", err)
+	}
+	b := &bench.Bench{Binary: self, Seed: seedEvents, Log: io.Discard, Progress: func(format string, args ...any) {
+		_, _ = fmt.Fprintf(progress, "… "+format+"\n", args...)
+	}}
+	if verbose {
+		b.Log = progress
+	}
+	return b, nil
+}
+
+// seedEvents fills a new database with the history of jobs that have ended,
+// five events each, as real ones leave.
+func seedEvents(ctx context.Context, data string, n int) error {
+	cfg := config.Config{Data: data}
+	if err := makeManagerDirs(&cfg); err != nil {
+		return err
+	}
+	db, err := sqlite.Open(ctx, filepath.Clean(cfg.DatabasePath()), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	const batch = 5000
+	for done := 0; done < n; done += batch {
+		if err := db.Update(ctx, func(tx store.Tx) error { return seedBatch(ctx, tx, min(batch, n-done)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func seedBatch(ctx context.Context, tx store.Tx, n int) error {
+	types := []event.Type{event.JobCreated, event.JobAssigned, event.JobClaimed, event.JobStarted, event.JobCompleted}
+	at := time.Now().UTC()
+	for i := 0; i < n; i += len(types) {
+		j := job.Job{
+			ID: job.NewID(), Owner: "local", ProjectID: 1, Title: "history", Role: job.DefaultRole, Payload: json.RawMessage(`{"action":"create file"}`),
+			State: job.Completed, Outcome: job.OutcomeOK, Timeout: job.DefaultTimeout, MaxRetries: job.DefaultMaxRetries,
+			Attempt: 1, Fence: 1, Worker: "bench", CreatedAt: at, StartedAt: at, CompletedAt: at, UpdatedAt: at, ReadyAt: at,
+		}
+		j.RootID = job.NewID()
+		if err := tx.Jobs().Add(ctx, &j); err != nil {
+			return err
+		}
+		for _, typ := range types[:min(len(types), n-i)] {
+			e := event.Event{
+				Type: typ, Version: 1, Entity: "job", EntityID: j.ID, JobID: j.ID, RootID: j.RootID, ProjectID: 1,
+				Actor: "bench", Owner: "local", At: at, Data: json.RawMessage(`{"from":"","to":""}`),
+			}
+			if err := tx.Events().Append(ctx, &e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
