@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
+)
+
+// binaries is the folder of the program under test.
+var binaries string
+
+func TestMain(m *testing.M) {
+	testscript.Main(suite{m}, map[string]func(){"http": httpMain, "types": typesMain})
+}
+
+// suite builds the program once and removes it after the tests.
+type suite struct{ *testing.M }
+
+// Run builds, runs the tests, and looks for what they left running.
+func (s suite) Run() int {
+	dir, err := os.MkdirTemp("/tmp", "aurea-e2e-bin-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		err = build(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build the program:", err)
+		return 1
+	}
+	binaries = dir
+	code := s.M.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// build makes the three binaries, static as they are shipped.
+func build(dir string) error {
+	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator),
+		"github.com/aurea-dev/aurea/cmd/aurea", "github.com/aurea-dev/aurea/cmd/aurea-sentry", "github.com/aurea-dev/aurea/cmd/aurea-guest")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// inCI reports whether nothing may be left out.
+func inCI() bool { return os.Getenv("CI") == "true" }
+
+// hasGVisor reports whether real sandboxes can be made here. In CI they must.
+func hasGVisor() bool { return os.Geteuid() == 0 || inCI() }
+
+// needGVisor leaves a test out where there can be no real sandboxes.
+func needGVisor(t *testing.T) {
+	t.Helper()
+	if !hasGVisor() {
+		t.Skip("left out: real sandboxes need root")
+	}
+}
+
+// dataFolder is a folder that an unprivileged manager can reach.
+func dataFolder(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "aurea-e2e-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("something still uses the data folder: %v", err)
+		}
+	})
+	return dir
+}
