@@ -58,7 +58,7 @@ crash: build ## kill -9 manager and worker at 50 random moments under load
 	AUREA_CRASHES=50 go test -count=1 -timeout 30m -run TestCrash -v ./internal/e2e
 
 gen: ## regenerate what is generated: OpenAPI, tables, diagrams
-	go test ./internal/httpapi ./internal/config ./internal/arch -run 'Generated' -update
+	go test ./internal/httpapi ./internal/config ./internal/arch -update
 
 clean: ## remove what was built
 	rm -rf bin dist coverage.out coverage.html

@@ -1,0 +1,219 @@
+// Package arch holds the shape of the tree: the import table of
+// ARCHITECTURE.md, which a person reads, is what the code obeys and what the
+// linter enforces.
+package arch_test
+
+import (
+	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aurea-dev/aurea/internal/job"
+)
+
+var update = flag.Bool("update", false, "rewrite what is generated from the table")
+
+const module = "github.com/aurea-dev/aurea/"
+
+// row is one line of the table: a package, and what of ours it may import.
+type row struct {
+	pkg  string
+	may  []string
+	free bool // may import anything of ours
+}
+
+// table reads the import table between its two marks in ARCHITECTURE.md.
+func table(t *testing.T) []row {
+	t.Helper()
+	text := read(t, "ARCHITECTURE.md")
+	_, rest, ok1 := strings.Cut(text, "<!-- import table -->")
+	body, _, ok2 := strings.Cut(rest, "<!-- end of import table -->")
+	if !ok1 || !ok2 {
+		t.Fatal("ARCHITECTURE.md has no import table")
+	}
+	word := regexp.MustCompile("`([^`]+)`")
+	var rows []row
+	for line := range strings.Lines(body) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 5 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		r := row{pkg: word.FindStringSubmatch(cells[1])[1], free: strings.Contains(cells[3], "anything")}
+		for _, m := range word.FindAllStringSubmatch(cells[3], -1) {
+			r.may = append(r.may, m[1])
+		}
+		rows = append(rows, r)
+	}
+	if len(rows) < 10 {
+		t.Fatalf("the import table has only %d rows; was its form changed?", len(rows))
+	}
+	return rows
+}
+
+// TestEveryPackageObeysTheTable fails when a package imports what its row does
+// not name, has no row, or when a row or a permission is not used any more.
+func TestEveryPackageObeysTheTable(t *testing.T) {
+	t.Parallel()
+	imports := packages(t)
+	rows := table(t)
+	known := map[string]row{}
+	for _, r := range rows {
+		known[r.pkg] = r
+		if _, ok := imports[r.pkg]; !ok {
+			t.Errorf("the table names %s, which does not exist", r.pkg)
+		}
+	}
+	for pkg, used := range imports {
+		r, ok := known[pkg]
+		if !ok {
+			t.Errorf("%s has no row in the import table of ARCHITECTURE.md", pkg)
+			continue
+		}
+		for _, imp := range used {
+			if !r.free && !slices.Contains(r.may, imp) {
+				t.Errorf("%s imports %s, which its row does not allow", pkg, imp)
+			}
+		}
+		for _, may := range r.may {
+			if !slices.Contains(used, may) {
+				t.Errorf("the row of %s allows %s, which it does not import: take it out", pkg, may)
+			}
+		}
+	}
+}
+
+// TestNoRowPointsBack fails when a permission points down the table: a package
+// may import only what stands above it.
+func TestNoRowPointsBack(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, r := range table(t) {
+		for _, may := range r.may {
+			if !seen[may] {
+				t.Errorf("%s may import %s, which stands below it", r.pkg, may)
+			}
+		}
+		seen[r.pkg] = true
+	}
+}
+
+// TestGeneratedLinterRules holds the depguard rules equal to the table.
+func TestGeneratedLinterRules(t *testing.T) {
+	t.Parallel()
+	const begin, end = "        # begin import table\n", "        # end import table\n"
+	have := read(t, ".golangci.yml")
+	head, rest, ok1 := strings.Cut(have, begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		t.Fatal(".golangci.yml has lost its marks")
+	}
+	want := head + begin + rules(table(t)) + end + tail
+	if want == have {
+		return
+	}
+	if !*update {
+		t.Fatal("the linter's import rules differ from ARCHITECTURE.md; run make gen")
+	}
+	if err := os.WriteFile(path(".golangci.yml"), []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rules writes one depguard rule per package: all of ours is denied but what
+// the row allows. Longer prefixes win, so a package inside another is safe.
+func rules(rows []row) string {
+	var b strings.Builder
+	for _, r := range rows {
+		if r.free {
+			continue
+		}
+		name := strings.NewReplacer("/", "-").Replace(r.pkg)
+		fmt.Fprintf(&b, "        %s:\n          list-mode: lax\n          files: [\"**/%s/*.go\", \"!$test\"]\n", name, r.pkg)
+		if len(r.may) > 0 {
+			b.WriteString("          allow:\n")
+			for _, may := range r.may {
+				fmt.Fprintf(&b, "            - %s%s$\n", module, may)
+			}
+		}
+		fmt.Fprintf(&b, "          deny:\n            - pkg: %s\n              desc: the import table in ARCHITECTURE.md does not allow it\n", strings.TrimSuffix(module, "/"))
+	}
+	return b.String()
+}
+
+// packages maps each package of the module to what of ours its code imports,
+// tests aside.
+func packages(t *testing.T) map[string][]string {
+	t.Helper()
+	found := map[string][]string{}
+	root := path(".")
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, file)
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && rel != "." || d.Name() == "testdata" || rel == "tools" || rel == "internal/e2e") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || rel == filepath.Base(rel) {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		pkg := filepath.ToSlash(filepath.Dir(rel))
+		found[pkg] = slices.Clip(found[pkg])
+		for _, imp := range f.Imports {
+			p, ours := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module)
+			if ours && !slices.Contains(found[pkg], p) {
+				found[pkg] = append(found[pkg], p)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func path(name string) string { return filepath.Join("..", "..", name) }
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(path(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestGeneratedDiagram holds the drawn job machine equal to its table.
+func TestGeneratedDiagram(t *testing.T) {
+	t.Parallel()
+	const begin, end = "```mermaid\n", "```\n"
+	have := read(t, "ARCHITECTURE.md")
+	head, rest, ok1 := strings.Cut(have, begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		t.Fatal("ARCHITECTURE.md has lost its diagram")
+	}
+	want := head + begin + job.Diagram() + end + tail
+	if want == have {
+		return
+	}
+	if !*update {
+		t.Fatal("the diagram in ARCHITECTURE.md differs from internal/job/state.go; run make gen")
+	}
+	if err := os.WriteFile(path("ARCHITECTURE.md"), []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
