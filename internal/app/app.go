@@ -39,7 +39,7 @@ func newLogger(cfg *config.Config, w io.Writer) *slog.Logger {
 	case cfg.LogFormat == config.JSONLog:
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case isFile && term.IsTerminal(int(f.Fd())):
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly}))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
 }

@@ -90,7 +90,7 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 			return nil, err
 		}
 	}
-	doors, err := managerDoors(s, m, log)
+	doors, err := managerDoors(s, m, log) //nolint:contextcheck // each request brings its own
 	if err != nil {
 		return nil, err
 	}

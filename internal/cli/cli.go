@@ -23,7 +23,7 @@ import (
 )
 
 // version is set when the binary is built.
-var version = "dev" //nolint:gochecknoglobals // the linker writes it
+var version = "dev"
 
 // Version is the version of the program.
 func Version() string { return version }
@@ -105,7 +105,7 @@ func Main(p Program, args []string, streams Streams) int {
 // Run is Main without signals.
 func Run(ctx context.Context, p Program, args []string, streams Streams, hurry <-chan struct{}) int {
 	inv := &invocation{program: p, Streams: streams, hurry: hurry}
-	root := inv.root()
+	root := inv.root() //nolint:contextcheck // each command gets its context when it runs
 	root.SetArgs(args)
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)

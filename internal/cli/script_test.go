@@ -10,7 +10,6 @@ import (
 	"go.uber.org/goleak"
 )
 
-//nolint:gochecknoglobals // a test flag
 var update = flag.Bool("update", false, "rewrite what the scripts expect")
 
 func TestMain(m *testing.M) {

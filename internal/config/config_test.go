@@ -14,7 +14,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 )
 
-//nolint:gochecknoglobals // a test flag
 var update = flag.Bool("update", false, "rewrite the generated part of the documentation")
 
 func settingsFile(t *testing.T, text string) string {

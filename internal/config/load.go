@@ -32,7 +32,8 @@ type Sources struct {
 
 // FromProcess returns the sources of this process.
 func FromProcess(role Role, file string, flags map[string]string) Sources {
-	return Sources{Role: role, Flags: flags, File: file, Environ: os.Environ(), Root: os.Geteuid() == 0}
+	own := os.Environ() //nolint:forbidigo // this is the place where it is read
+	return Sources{Role: role, Flags: flags, File: file, Environ: own, Root: os.Geteuid() == 0}
 }
 
 // Load reads, layers and checks the settings that the role reads. Its error is
@@ -77,10 +78,10 @@ func Load(src Sources) (*Config, error) {
 
 // blame names the setting the way in which it was set.
 func (s setting) blame(o Origin) string {
-	switch {
-	case o == FromFile:
+	switch o {
+	case FromFile:
 		return s.key + " (in the file)"
-	case o == FromDefault:
+	case FromDefault:
 		return s.names()
 	}
 	_, name, _ := strings.Cut(string(o), " ")

@@ -89,7 +89,7 @@ func inherited() []string {
 // see: what a program needs to run at all, and never a secret.
 func Inherited() []string {
 	var vars []string
-	own := environment(os.Environ())
+	own := environment(os.Environ()) //nolint:forbidigo // this is the place where it is read
 	for _, name := range inherited() {
 		if value, ok := own[name]; ok {
 			vars = append(vars, name+"="+value)
