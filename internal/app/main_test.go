@@ -213,6 +213,21 @@ func awaitEnd(t *testing.T, what string, pidfd int) {
 	}
 }
 
+// hasEnded looks without waiting.
+func hasEnded(t *testing.T, pidfd int) bool {
+	t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n == 1
+	}
+}
+
 func newClient(t *testing.T, server, key string) *client.Client {
 	t.Helper()
 	c, err := client.New(server, client.Options{Key: key})

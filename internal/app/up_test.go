@@ -58,11 +58,16 @@ func TestUpDoesAJobAndStopsInOrder(t *testing.T) {
 	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	awaitEnd(t, "bridge", fds["bridge"])
+	if !hasEnded(t, fds["worker"]) {
+		t.Error("the bridge ends before the worker has drained")
+	}
+	awaitEnd(t, "manager", fds["manager"])
+	if !hasEnded(t, fds["worker"]) || !hasEnded(t, fds["bridge"]) {
+		t.Error("the manager ends before those who need it")
+	}
 	if code := p.exit(t); code != 0 {
 		t.Errorf("up ends with %d", code)
-	}
-	for role, fd := range fds {
-		awaitEnd(t, role, fd)
 	}
 	if strings.Contains(p.said(), "killed") {
 		t.Error("somebody had to be killed")
