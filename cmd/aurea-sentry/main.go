@@ -22,11 +22,12 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 )
 
-//go:generate env CGO_ENABLED=0 go run ./seccompgen -o seccomp_amd64.go
+//go:generate go run ./seccompgen -o seccomp_amd64.go
 
 // precompiledPrograms is gVisor's own table of ready-made seccomp programs,
 // which a plain Go build of it leaves empty.
 //
+//nolint:gochecknoglobals // it is gVisor's, under another name
 //go:linkname precompiledPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var precompiledPrograms map[string]precompiledseccomp.Program
 

@@ -989,7 +989,7 @@ func precompiled() map[string]precompiledseccomp.Program {
 			0x00000020,
 			0x00000010,
 			0x69000015,
-			0x00001c1a,
+			0x00000000,
 			0x00000020,
 			0x00000014,
 			0x67000015,
@@ -1209,7 +1209,9 @@ func precompiled() map[string]precompiledseccomp.Program {
 				945,
 			},
 			"self_pid_high32bits": nil,
-			"self_pid_low32bits":  nil,
+			"self_pid_low32bits": []int{
+				979,
+			},
 			"systrap_sysmsg_thread_priority_high32bits": []int{
 				681,
 			},
@@ -1908,7 +1910,7 @@ func precompiled() map[string]precompiledseccomp.Program {
 			0x00000020,
 			0x00000010,
 			0x65000015,
-			0x00001c1a,
+			0x00000000,
 			0x00000020,
 			0x00000014,
 			0x63000015,
@@ -2120,7 +2122,9 @@ func precompiled() map[string]precompiledseccomp.Program {
 				629,
 			},
 			"self_pid_high32bits": nil,
-			"self_pid_low32bits":  nil,
+			"self_pid_low32bits": []int{
+				687,
+			},
 			"systrap_sysmsg_thread_priority_high32bits": []int{
 				529,
 			},

@@ -46,7 +46,9 @@ const guestUID = 65533
 // guestCapabilities are what the guest needs: to start commands as other
 // users, to signal them, to hand over pipes and terminals, to keep control
 // groups, and to read files for the record that a command has locked away.
-var guestCapabilities = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+func guestCapabilities() []string {
+	return []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+}
 
 // bundle is the OCI configuration: the guest as PID 1 over the image. Nothing
 // in it belongs to one sandbox, and nothing in it is secret.
@@ -75,8 +77,8 @@ func (d *Driver) bundle() specs.Spec {
 			// gives that up first of all. An empty bounding set is what keeps a
 			// command that runs as root from having any capability.
 			Capabilities: &specs.LinuxCapabilities{
-				Effective: guestCapabilities, Permitted: guestCapabilities,
-				Inheritable: guestCapabilities, Ambient: guestCapabilities,
+				Effective: guestCapabilities(), Permitted: guestCapabilities(),
+				Inheritable: guestCapabilities(), Ambient: guestCapabilities(),
 			},
 			NoNewPrivileges: true,
 			Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},

@@ -278,15 +278,18 @@ func refused(status wire.Status, message string) *wire.Opened {
 	return &wire.Opened{Outcome: wire.Outcome{Status: status, Message: message}}
 }
 
-// errGone answers a request about something that was let go.
-var errGone = wire.Outcome{Status: wire.StatusNotFound, Message: "the exec is long over"}
+// gone answers a request about something that was let go.
+func gone() wire.Outcome {
+	return wire.Outcome{Status: wire.StatusNotFound, Message: "the exec is long over"}
+}
 
 func (e *Engine) receiveInput(id uint32, payload []byte) error {
 	in, err := wire.DecodeInput(payload)
 	if err != nil {
 		return err
 	}
-	outcome := &errGone
+	over := gone()
+	outcome := &over
 	if ch := e.channel(id); ch != nil {
 		outcome = ch.command.input.add(in, id)
 	}
@@ -304,7 +307,7 @@ func (e *Engine) receiveControl(h wire.Header, control wire.Control) {
 	}
 	ch := e.channel(h.Channel)
 	if ch == nil {
-		e.reply(h.Channel, control.Tag, errGone)
+		e.reply(h.Channel, control.Tag, gone())
 		return
 	}
 	var outcome wire.Outcome
