@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/aurea-dev/aurea/internal/store/sqlstore"
 )
@@ -77,6 +78,7 @@ var errEnded = errors.New("use of a transaction that has ended")
 type session struct {
 	conn  *conn
 	alive func() error // asked before each statement, if set
+	wrote bool         // a statement ran that may have written
 	err   error
 }
 
@@ -130,6 +132,7 @@ func (s *session) prepare(ctx context.Context, query string) (*sql.Stmt, context
 	if err != nil {
 		return nil, nil, s.fail(fmt.Errorf("prepare statement: %w", err))
 	}
+	s.wrote = s.wrote || !strings.HasPrefix(query, "SELECT")
 	return stmt, ctx, nil
 }
 

@@ -117,9 +117,82 @@ func TestWaitingUpdatesShareOneCommit(t *testing.T) {
 		if got := commits(t, path) - before; got != 1 {
 			t.Errorf("got %d commits, want 1", got)
 		}
-		if runs != len(fns) {
-			t.Errorf("the functions ran %d times, want %d", runs, len(fns))
+		// The failure took back what the two before it had written, so they ran
+		// again, and it with them.
+		if runs != len(fns)+3 {
+			t.Errorf("the functions ran %d times, want %d", runs, len(fns)+3)
 		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A refusal that wrote nothing leaves nothing to take back: nobody runs twice.
+func TestRefusalWithoutWritesRunsNobodyAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		s, _, path := start(t)
+		before, runs := commits(t, path), 0
+		refused := func(tx store.Tx) error {
+			runs++
+			_, err := tx.Jobs().Get(ctx, "nobody")
+			return err
+		}
+		errs := together(ctx, s, refused, addJob(ctx, "a", 10, &runs), refused, addJob(ctx, "b", 10, &runs))
+		for i, err := range errs {
+			if refuses := i%2 == 0; refuses != fault.Is(err, fault.NotFound) || !refuses && err != nil {
+				t.Errorf("update %d: got error %v", i, err)
+			}
+		}
+		wantJob(t, s, "a", true)
+		wantJob(t, s, "b", true)
+		if got := commits(t, path) - before; got != 1 || runs != len(errs) {
+			t.Errorf("got %d commits and %d runs, want 1 and %d", got, runs, len(errs))
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One that panics after it wrote takes nothing of the others with it.
+func TestPanicInAGroup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		s, _, _ := start(t)
+		runs, panicked := 0, false
+		var errs []error
+		release := make(chan struct{})
+		for _, id := range []string{"a", "panics", "b"} {
+			go func() {
+				defer func() { panicked = panicked || recover() != nil }()
+				first := id == "a"
+				err := s.Update(ctx, func(tx store.Tx) error {
+					if first {
+						first = false
+						<-release
+					}
+					err := addJob(ctx, id, 10, &runs)(tx)
+					if id == "panics" {
+						panic(id)
+					}
+					return err
+				})
+				errs = append(errs, err)
+			}()
+			synctest.Wait()
+		}
+		close(release)
+		synctest.Wait()
+		if !panicked || len(errs) != 2 || errors.Join(errs...) != nil {
+			t.Errorf("panicked: %v, the others: %v", panicked, errs)
+		}
+		wantJob(t, s, "a", true)
+		wantJob(t, s, "panics", false)
+		wantJob(t, s, "b", true)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}

@@ -93,12 +93,21 @@ func (w *writer) run(ctx context.Context) {
 
 // group runs first and whoever waits behind it in one transaction, commits
 // once and answers all.
+//
+// Savepoints make every write dearer, and nearly every Update succeeds, so they
+// are set only after one has failed that others share the transaction with:
+// then those before it run again, each within a savepoint of its own.
 func (w *writer) group(ctx context.Context, first *update) {
-	members := make([]*update, 0, 1)
-	appended := 0
-	for u := first; u != nil; u = w.next(len(members)) {
-		r := w.member(ctx, u)
+	var members, again []*update
+	appended, careful := 0, false
+	for u := first; u != nil; {
+		r := w.member(ctx, u, careful)
 		switch {
+		case r.spoiled:
+			again, members, appended, careful = members, nil, 0, true
+			if !r.gone {
+				again = append(again, u)
+			}
 		case r.gone:
 		case r.err != nil:
 			u.turns <- turn{err: r.err}
@@ -106,10 +115,15 @@ func (w *writer) group(ctx context.Context, first *update) {
 			members = append(members, u)
 		}
 		if r.broken {
-			w.redo(ctx, members)
+			w.redo(ctx, append(members, again...))
 			return
 		}
 		appended += r.appended
+		if len(again) > 0 {
+			u, again = again[0], again[1:]
+		} else {
+			u = w.next(len(members))
+		}
 	}
 	err := w.commit(ctx, appended)
 	for _, u := range members {
@@ -135,7 +149,7 @@ func (w *writer) next(members int) *update {
 // so that the failure of one never touches the others.
 func (w *writer) redo(ctx context.Context, members []*update) {
 	for _, u := range members {
-		r := w.member(ctx, u)
+		r := w.member(ctx, u, false)
 		if r.err == nil {
 			r.err = w.commit(ctx, r.appended)
 		}
@@ -150,15 +164,17 @@ type result struct {
 	appended int   // events that remain of it
 	gone     bool  // nobody waits for its answer
 	err      error // its answer already now; what fn itself returned is not here
+	spoiled  bool  // it failed, and what the others wrote had to go with it
 	broken   bool  // the whole transaction is lost, not only this Update
 }
 
 // member lets u run within the transaction, and takes back what it wrote if it
-// failed. The first of a transaction needs no savepoint: there is nothing else
-// to keep.
-func (w *writer) member(ctx context.Context, u *update) result {
+// failed. The first of a transaction needs no savepoint for that: there is
+// nothing else to keep.
+func (w *writer) member(ctx context.Context, u *update, careful bool) result {
 	first := !w.begun
-	if err := w.enter(ctx, first); err != nil {
+	guarded := careful && !first
+	if err := w.enter(ctx, first, guarded); err != nil {
 		return result{err: err, broken: !first}
 	}
 	s := &session{conn: w.conn}
@@ -167,21 +183,30 @@ func (w *writer) member(ctx context.Context, u *update) result {
 	failed := s.err
 	s.end()
 	r := result{gone: e.gone}
+	done := e.err == nil && failed == nil && !e.gone
 	var err error
 	switch {
-	case e.err == nil && failed == nil && !e.gone:
-		r.appended = e.appended
-		if !first {
+	case done || failed == nil && !s.wrote:
+		if done {
+			r.appended = e.appended
+		}
+		if guarded {
 			err = w.conn.do(ctx, "RELEASE one")
 		}
 	case first:
 		w.rollback(ctx)
-	default:
+	case guarded:
 		// It fails when SQLite gave up the transaction by itself: a full disk,
 		// no memory.
 		if err = w.conn.do(ctx, "ROLLBACK TO one"); err == nil {
 			err = w.conn.do(ctx, "RELEASE one")
 		}
+	case failed == nil:
+		w.rollback(ctx)
+		return result{gone: e.gone, spoiled: true}
+	default:
+		w.rollback(ctx)
+		return result{gone: e.gone, err: failed, broken: true}
 	}
 	if err != nil {
 		w.rollback(ctx)
@@ -193,13 +218,16 @@ func (w *writer) member(ctx context.Context, u *update) result {
 	return r
 }
 
-// enter begins a transaction, or a savepoint in the open one.
-func (w *writer) enter(ctx context.Context, first bool) error {
-	if !first {
+// enter begins a transaction, or if it is guarded a savepoint in the open one.
+func (w *writer) enter(ctx context.Context, first, guarded bool) error {
+	if guarded {
 		if err := w.conn.do(ctx, "SAVEPOINT one"); err != nil {
 			w.rollback(ctx)
 			return fmt.Errorf("set savepoint: %w", err)
 		}
+		return nil
+	}
+	if !first {
 		return nil
 	}
 	if err := w.conn.do(ctx, "BEGIN IMMEDIATE"); err != nil {

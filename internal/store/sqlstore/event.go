@@ -4,28 +4,48 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/aurea-dev/aurea/internal/event"
 )
 
 const (
 	eventColumns = `type, version, entity, entity_id, job_id, root_id, project_id, actor, owner, at, data`
-	eventInsert  = `INSERT INTO event (` + eventColumns + `)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING seq`
-	eventLast = `SELECT seq FROM event ORDER BY seq DESC LIMIT 1`
+	eventWidth   = 11 // columns
+	eventInsert  = `INSERT INTO event (` + eventColumns + `) `
+	eventLast    = `SELECT seq FROM event ORDER BY seq DESC LIMIT 1`
 )
 
 type events struct{ *Tx }
 
 func (t events) Append(ctx context.Context, list ...*event.Event) error {
-	for _, e := range list {
-		seq, _, err := one(ctx, t.Tx, scanInt, eventInsert, string(e.Type), e.Version, e.Entity, e.EntityID,
-			e.JobID, e.RootID, e.ProjectID, e.Actor, e.Owner, micros(e.At), string(e.Data))
-		if err != nil {
+	for part := range slices.Chunk(list, maxRows) {
+		if err := t.append(ctx, part); err != nil {
 			return fmt.Errorf("append event: %w", err)
 		}
-		e.Seq = seq
-		t.appended++
+		t.appended += len(part)
+	}
+	return nil
+}
+
+// append stores events by one statement. Rows are numbered in the order in
+// which they are given; only the order of the answer is left open.
+func (t events) append(ctx context.Context, list []*event.Event) error {
+	args := make([]any, 0, len(list)*eventWidth)
+	for _, e := range list {
+		args = append(args, string(e.Type), e.Version, e.Entity, e.EntityID,
+			e.JobID, e.RootID, e.ProjectID, e.Actor, e.Owner, micros(e.At), string(e.Data))
+	}
+	seqs, err := all(ctx, t.Tx, scanInt, eventInsert+values(len(list), eventWidth)+` RETURNING seq`, args...)
+	if err != nil {
+		return err
+	}
+	if len(seqs) != len(list) {
+		return fmt.Errorf("%d of %d rows were stored", len(seqs), len(list))
+	}
+	slices.Sort(seqs)
+	for i, e := range list {
+		e.Seq = seqs[i]
 	}
 	return nil
 }

@@ -28,10 +28,9 @@ const (
 )
 
 const (
-	jobInsert = `INSERT INTO job (` + jobColumns + `)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-			$18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35)
-		ON CONFLICT (id) DO NOTHING RETURNING seq`
+	jobWidth    = 35 // columns
+	jobInsert   = `INSERT INTO job (` + jobColumns + `) `
+	jobInserted = ` ON CONFLICT (id) DO NOTHING RETURNING seq, id`
 
 	dependencyInsert = `INSERT INTO dependency (on_id, job_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
@@ -74,33 +73,49 @@ const (
 type jobs struct{ *Tx }
 
 func (t jobs) Add(ctx context.Context, list ...*job.Job) error {
-	for _, j := range list {
-		if err := t.add(ctx, j); err != nil {
+	for part := range slices.Chunk(list, maxRows) {
+		if err := t.add(ctx, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t jobs) add(ctx context.Context, j *job.Job) error {
-	dependsOn, err := words(j.DependsOn)
-	if err != nil {
+// add stores jobs by one statement.
+func (t jobs) add(ctx context.Context, list []*job.Job) error {
+	args := make([]any, 0, len(list)*jobWidth)
+	for _, j := range list {
+		dependsOn, err := words(j.DependsOn)
+		if err != nil {
+			return err
+		}
+		args = append(args, j.ID, j.RootID, number(j.IsRoot()), j.Owner, dependsOn, micros(j.CreatedAt))
+		args = append(append(args, planArgs(j)...), stateArgs(j)...)
+	}
+	seqs := make(map[string]int64, len(list))
+	err := t.q.Query(ctx, func(rows *sql.Rows) error {
+		var seq int64
+		var id string
+		err := rows.Scan(&seq, &id)
+		seqs[id] = seq
 		return err
-	}
-	args := append([]any{j.ID, j.RootID, number(j.IsRoot()), j.Owner, dependsOn, micros(j.CreatedAt)}, planArgs(j)...)
-	seq, ok, err := one(ctx, t.Tx, scanInt, jobInsert, append(args, stateArgs(j)...)...)
+	}, jobInsert+values(len(list), jobWidth)+jobInserted, args...)
 	if err != nil {
-		return fmt.Errorf("add job: %w", err)
+		return fmt.Errorf("add jobs: %w", err)
 	}
-	if !ok {
-		return fault.New(fault.Conflict, "a job with the id %q exists", j.ID).WithCode("job_exists")
-	}
-	for _, id := range j.DependsOn {
-		if _, err := t.q.Exec(ctx, dependencyInsert, id, seq); err != nil {
-			return fmt.Errorf("add dependency: %w", err)
+	for _, j := range list {
+		seq, ok := seqs[j.ID]
+		if !ok {
+			return fault.New(fault.Conflict, "a job with the id %q exists", j.ID).WithCode("job_exists")
+		}
+		delete(seqs, j.ID) // one id twice is a conflict too
+		j.Seq = seq
+		for _, id := range j.DependsOn {
+			if _, err := t.q.Exec(ctx, dependencyInsert, id, seq); err != nil {
+				return fmt.Errorf("add dependency: %w", err)
+			}
 		}
 	}
-	j.Seq = seq
 	return nil
 }
 

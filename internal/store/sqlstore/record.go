@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -14,8 +15,8 @@ const (
 	recordInsert   = `INSERT INTO record (job_id, attempt, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
 	recordGet      = `SELECT body FROM record WHERE job_id = $1 AND attempt = $2`
 	recordNewest   = `SELECT body FROM record WHERE job_id = $1 ORDER BY attempt DESC LIMIT 1`
-	artifactInsert = `INSERT INTO artifact (job_id, attempt, name, sha256, bytes) VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT DO NOTHING`
+	artifactWidth  = 5 // columns
+	artifactInsert = `INSERT INTO artifact (job_id, attempt, name, sha256, bytes) `
 	artifactSelect = `SELECT name, sha256, bytes FROM artifact WHERE job_id = $1 AND attempt = `
 	// artifactsNewest goes by the newest record, which may have left nothing.
 	artifactsNewest = artifactSelect +
@@ -38,16 +39,32 @@ func (t records) Add(ctx context.Context, r evidence.Record, artifacts []evidenc
 	if n == 0 {
 		return fault.New(fault.Conflict, "try %d of job %q has its record", r.Attempt, r.JobID).WithCode("record_exists")
 	}
-	for _, a := range artifacts {
-		n, err := t.q.Exec(ctx, artifactInsert, r.JobID, r.Attempt, a.Name, a.SHA256, a.Bytes)
-		if err != nil {
-			return fmt.Errorf("add artifact: %w", err)
+	for part := range slices.Chunk(artifacts, maxRows) {
+		args := make([]any, 0, len(part)*artifactWidth)
+		for _, a := range part {
+			args = append(args, r.JobID, r.Attempt, a.Name, a.SHA256, a.Bytes)
 		}
-		if n == 0 {
-			return fault.New(fault.Conflict, "two artifacts of job %q have the name %q", r.JobID, a.Name)
+		n, err := t.q.Exec(ctx, artifactInsert+values(len(part), artifactWidth)+` ON CONFLICT DO NOTHING`, args...)
+		if err != nil {
+			return fmt.Errorf("add artifacts: %w", err)
+		}
+		if n != int64(len(part)) {
+			return fault.New(fault.Conflict, "two artifacts of job %q have the name %q", r.JobID, doubled(artifacts))
 		}
 	}
 	return nil
+}
+
+// doubled returns a name that comes twice.
+func doubled(artifacts []evidence.Artifact) string {
+	seen := make(map[string]bool, len(artifacts))
+	for _, a := range artifacts {
+		if seen[a.Name] {
+			return a.Name
+		}
+		seen[a.Name] = true
+	}
+	return ""
 }
 
 func (t records) Get(ctx context.Context, jobID string, attempt int) (evidence.Record, error) {

@@ -90,6 +90,28 @@ func one[T any](ctx context.Context, t *Tx, scan func(*sql.Rows) (T, error), que
 	return list[0], true, nil
 }
 
+// maxRows bounds the rows of one INSERT, so that the texts are few.
+const maxRows = 16
+
+// values returns "VALUES (...), ..." with placeholders for so many rows. A
+// statement of many rows costs far less than many of one.
+func values(rows, columns int) string {
+	b := make([]byte, 0, len("VALUES ")+rows*columns*len("$123, "))
+	b = append(b, "VALUES "...)
+	for n := range rows * columns {
+		switch {
+		case n == 0:
+			b = append(b, '(')
+		case n%columns == 0:
+			b = append(b, "), ("...)
+		default:
+			b = append(b, ", "...)
+		}
+		b = strconv.AppendInt(append(b, '$'), int64(n+1), 10)
+	}
+	return string(append(b, ')'))
+}
+
 // scanInt scans a row of one number.
 func scanInt(rows *sql.Rows) (n int64, err error) {
 	err = rows.Scan(&n)
