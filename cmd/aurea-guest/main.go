@@ -30,6 +30,6 @@ func main() {
 	}
 	// There is no other place for last words than among the frames, where a
 	// worker that wonders finds them.
-	fmt.Fprintln(os.Stdout, "aurea-guest:", err)
+	_, _ = fmt.Fprintln(os.Stdout, "aurea-guest:", err)
 	os.Exit(1)
 }

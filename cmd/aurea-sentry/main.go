@@ -27,7 +27,6 @@ import (
 // precompiledPrograms is gVisor's own table of ready-made seccomp programs,
 // which a plain Go build of it leaves empty.
 //
-//nolint:gochecknoglobals // it is gVisor's, under another name
 //go:linkname precompiledPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var precompiledPrograms map[string]precompiledseccomp.Program
 

@@ -138,7 +138,7 @@ func create(c spawn.Create, network *os.File) (made spawn.Made, err error) {
 	if err != nil {
 		return spawn.Made{}, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	conf, err := configure(c, root, network)
 	if err != nil {
 		return spawn.Made{}, err
@@ -224,7 +224,7 @@ func lendStdio(c spawn.Create) (restore func(), err error) {
 	var files []*os.File
 	closeAll := func() {
 		for _, f := range files {
-			f.Close()
+			_ = f.Close()
 		}
 	}
 	for _, path := range []string{c.Input, c.Output, os.DevNull} {

@@ -65,7 +65,7 @@ func Connect(ctx context.Context, input, output string, since time.Time) (*Clien
 	}
 	out, err := os.OpenFile(output, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		in.Close()
+		_ = in.Close()
 		return nil, fmt.Errorf("open the guest's output: %w", err)
 	}
 	c := &Client{
@@ -81,8 +81,8 @@ func Connect(ctx context.Context, input, output string, since time.Time) (*Clien
 	c.widen()
 	r := bufio.NewReaderSize(out, 128<<10)
 	if err := c.handshake(ctx, r); err != nil {
-		in.Close()
-		out.Close()
+		_ = in.Close()
+		_ = out.Close()
 		return nil, err
 	}
 	go c.read(wire.NewReader(r, wire.MaxPayload))
@@ -213,8 +213,8 @@ func (c *Client) finish(why ending) {
 	}
 	c.over = &why
 	close(c.done)
-	c.in.Close()
-	c.out.Close()
+	_ = c.in.Close()
+	_ = c.out.Close()
 }
 
 // ended returns why the session is over.

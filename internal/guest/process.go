@@ -164,6 +164,7 @@ func (p *Process) Next(ctx context.Context) (sandbox.Frame, error) {
 		case finished:
 			p.forget(ctx)
 			return sandbox.Frame{}, io.EOF
+		case more:
 		}
 		select {
 		case <-p.ready:

@@ -29,9 +29,9 @@ func startSpawner(config Config) (*spawner, error) {
 	}
 	ours := os.NewFile(uintptr(fds[0]), "spawner")
 	theirs := os.NewFile(uintptr(fds[1]), "worker")
-	defer theirs.Close()
+	defer func() { _ = theirs.Close() }()
 	conn, err := net.FileConn(ours)
-	ours.Close()
+	_ = ours.Close()
 	if err != nil {
 		return nil, fmt.Errorf("use socket pair: %w", err)
 	}
@@ -44,7 +44,7 @@ func startSpawner(config Config) (*spawner, error) {
 	// pressed at its sandboxes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("start spawner: %w", err)
 	}
 	s := &spawner{cmd: cmd, conn: conn, ended: make(chan struct{})}
@@ -104,7 +104,7 @@ func (s *spawner) call(ctx context.Context, request Request) (Response, error) {
 
 // stop ends the process, at once, and waits for its end.
 func (s *spawner) stop() {
-	s.conn.Close()
+	_ = s.conn.Close()
 	_ = s.cmd.Process.Kill() // fails only if it has ended
 	<-s.ended
 }

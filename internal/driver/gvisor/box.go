@@ -74,7 +74,7 @@ func panicNote(dir string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	words, _ := io.ReadAll(io.LimitReader(f, enough))
 	return fmt.Sprintf(" (its last words: %q)", words)
 }
@@ -233,7 +233,7 @@ func (b *Box) letGo() bool { return b.sentry.interrupted() }
 func (b *Box) detach() {
 	b.once.Do(func() {
 		b.sentry.interrupt()
-		b.client.Close()
+		_ = b.client.Close()
 	})
 	<-b.watched
 }

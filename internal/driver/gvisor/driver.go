@@ -98,7 +98,7 @@ func New(ctx context.Context, config Config) (*Driver, error) {
 		making: map[string]*making{},
 	}
 	if err := d.pool.Warm(ctx); err != nil {
-		d.pool.Close()
+		_ = d.pool.Close()
 		return nil, fault.New(fault.Unavailable, "start %s: %w", config.Sentry, err)
 	}
 	d.sweepImages()

@@ -54,7 +54,7 @@ func makeHostImage(dir, guest string) (image, error) {
 	if err != nil {
 		return image{}, fmt.Errorf("make the host image: %w", err)
 	}
-	defer os.RemoveAll(aside)
+	defer func() { _ = os.RemoveAll(aside) }()
 	for _, e := range entries {
 		if err := e.write(aside); err != nil {
 			return image{}, fmt.Errorf("make %s in the host image: %w", e.path, err)
@@ -93,7 +93,7 @@ func (e entry) write(root string) error {
 func digest(entries []entry) string {
 	h := sha256.New()
 	for _, e := range entries {
-		fmt.Fprintf(h, "%q %v %d %q %d ", e.path, e.mode, e.owner, e.target, len(e.content))
+		_, _ = fmt.Fprintf(h, "%q %v %d %q %d ", e.path, e.mode, e.owner, e.target, len(e.content))
 		h.Write(e.content)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:16]

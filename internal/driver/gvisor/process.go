@@ -83,7 +83,7 @@ func (h *hostProcess) kill() error {
 	return errors.Join(err, killErr)
 }
 
-func (h *hostProcess) close() { h.file.Close() }
+func (h *hostProcess) close() { _ = h.file.Close() }
 
 // killAll kills every process of the sandbox in dir and waits for their ends.
 func (d *Driver) killAll(ctx context.Context, dir string) error {

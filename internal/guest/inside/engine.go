@@ -317,7 +317,7 @@ func (e *Engine) receiveControl(h wire.Header, control wire.Control) {
 		e.changed.Broadcast()
 	case wire.TypeResize:
 		outcome = ch.command.resize(control.Cols, control.Rows)
-	case wire.TypeSignal:
+	default: // a signal
 		outcome = ch.command.signal(int(control.Signal), control.Tree)
 	}
 	e.reply(h.Channel, control.Tag, outcome)

@@ -78,7 +78,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		return nil, nil, err
 	}
 	p.group = group
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	err = l.fork(c, p, path, open, &syscall.ProcAttr{
 		Dir:   open.Dir,
 		Env:   open.Env,
@@ -206,8 +206,8 @@ func pipe(user user) (r, w *os.File, err error) {
 		return nil, nil, fmt.Errorf("make a pipe: %w", err)
 	}
 	if err := r.Chown(int(user.uid), int(user.gid)); err != nil {
-		r.Close()
-		w.Close()
+		_ = r.Close()
+		_ = w.Close()
 		return nil, nil, fmt.Errorf("hand over a pipe: %w", err)
 	}
 	return r, w, nil
@@ -223,14 +223,14 @@ func descriptors(files []*os.File) []uintptr {
 
 func closeFiles(files []*os.File) {
 	for _, f := range files {
-		f.Close() // a terminal's three are one, closed once
+		_ = f.Close() // a terminal's three are one, closed once
 	}
 }
 
 func (p *process) close() {
 	for _, f := range []*os.File{p.in, p.out[0], p.out[1]} {
 		if f != nil {
-			f.Close()
+			_ = f.Close()
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (p *process) serve(c *command) {
 // collect reads a stream until the process has ended and what it left in the
 // pipe was read. Others that still hold the pipe are not waited for.
 func (p *process) collect(f *os.File, k *sink) {
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	defer k.close()
 	b := make([]byte, wire.MaxOutput)
 	for {
@@ -325,7 +325,7 @@ func (p *process) feed(c *command) {
 		c.input.breakOff()
 	}
 	if p.tty == nil {
-		p.in.Close()
+		_ = p.in.Close()
 	}
 }
 

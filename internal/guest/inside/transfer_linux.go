@@ -64,7 +64,7 @@ func (l *linux) put(dir string, from io.Reader) error {
 		if err != nil {
 			return err
 		}
-		defer root.Close()
+		defer func() { _ = root.Close() }()
 		return unpack(root, from)
 	})
 }
@@ -84,7 +84,7 @@ func openRoot(dir string) (*os.Root, error) {
 	if err := unix.Statfs(dir, &where); err == nil {
 		switch where.Type {
 		case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP2_SUPER_MAGIC:
-			root.Close()
+			_ = root.Close()
 			return nil, invalid("this folder holds no files: " + dir)
 		}
 	}
@@ -199,7 +199,7 @@ func (l *linux) get(name string, to io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer root.Close()
+		defer func() { _ = root.Close() }()
 		if err := pack(root, ".", archive, 0); err != nil {
 			return err
 		}
@@ -209,14 +209,14 @@ func (l *linux) get(name string, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	// The path may be a link out of its folder: then what it means is packed,
 	// under the name that was asked for.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("open the file: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if info, err = f.Stat(); err != nil {
 		return fmt.Errorf("look at the file: %w", err)
 	}
@@ -241,7 +241,7 @@ func pack(root *os.Root, dir string, archive *tar.Writer, depth int) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for {
 		entries, err := f.ReadDir(256)
 		if errors.Is(err, io.EOF) {
@@ -278,7 +278,7 @@ func packEntry(root *os.Root, name string, archive *tar.Writer, depth int) error
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		if info, err = f.Stat(); err != nil {
 			return err
 		}

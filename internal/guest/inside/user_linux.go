@@ -86,7 +86,7 @@ func passwdEntry(match func(fields []string) bool) (user, bool) {
 	if err != nil {
 		return user{}, false
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	body, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
 		return user{}, false

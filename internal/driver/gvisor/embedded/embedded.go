@@ -63,7 +63,7 @@ func extract(dir, name string, compressed []byte, digest string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("extract %s: %w", name, err)
 	}
-	defer os.Remove(aside.Name())
+	defer func() { _ = os.Remove(aside.Name()) }()
 	got, err := decompress(aside, compressed)
 	if closeErr := aside.Close(); err == nil {
 		err = closeErr
@@ -103,7 +103,7 @@ func fileDigest(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err

@@ -35,7 +35,7 @@ func pack(out, path string) error {
 	if err != nil {
 		return err
 	}
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	name := filepath.Join(out, filepath.Base(path))
 	if err := os.WriteFile(name+".zst", w.EncodeAll(content, nil), 0o644); err != nil {
 		return err
