@@ -27,7 +27,7 @@ build: ## build bin/aurea and the two binaries it starts sandboxes with
 
 release: build ## build dist/aurea: one file with everything inside
 	@mkdir -p dist
-	scripts/embed bin internal/driver/gvisor/embedded
+	go run ./internal/driver/gvisor/embedded/pack -o internal/driver/gvisor/embedded bin/aurea-sentry bin/aurea-guest
 	$(GOBUILD) -tags embed -o dist/aurea ./cmd/aurea
 
 test: ## install what the tests need, run every suite
