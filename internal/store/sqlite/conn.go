@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/aurea-dev/aurea/internal/store/sqlstore"
@@ -41,12 +42,37 @@ func (c *conn) prepare(ctx context.Context, query string) (*sql.Stmt, error) {
 			return nil, err
 		}
 	}
-	stmt, err := c.c.PrepareContext(ctx, query)
+	stmt, err := c.c.PrepareContext(ctx, unnamed(query))
 	if err != nil {
 		return nil, err
 	}
 	c.prepared[query] = stmt
 	return stmt, nil
+}
+
+// unnamed writes the placeholders $1, $2, ... as ? where each comes once and in
+// order. To SQLite the first are names, and the driver looks up each name of a
+// statement before each run, in a time that grows with their square.
+func unnamed(query string) string {
+	var b strings.Builder
+	rest := query
+	for n := 1; ; n++ {
+		at := strings.IndexByte(rest, '$')
+		if at < 0 {
+			b.WriteString(rest)
+			return b.String()
+		}
+		b.WriteString(rest[:at])
+		b.WriteByte('?')
+		mark := "$" + strconv.Itoa(n)
+		if !strings.HasPrefix(rest[at:], mark) {
+			return query
+		}
+		rest = rest[at+len(mark):]
+		if rest != "" && rest[0] >= '0' && rest[0] <= '9' {
+			return query
+		}
+	}
 }
 
 // do runs a statement without arguments or answer.
@@ -96,6 +122,23 @@ func (s *session) Exec(ctx context.Context, query string, args ...any) (int64, e
 	}
 	n, err := res.RowsAffected()
 	return n, s.fail(err)
+}
+
+// Insert implements sqlstore.Querier. SQLite numbers the rows of a table with
+// AUTOINCREMENT one after the other, and only one connection writes.
+func (s *session) Insert(ctx context.Context, query string, args ...any) (rows, last int64, err error) {
+	stmt, ctx, err := s.prepare(ctx, query)
+	if err != nil {
+		return 0, 0, err
+	}
+	res, err := stmt.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, 0, s.fail(err)
+	}
+	if rows, err = res.RowsAffected(); err == nil {
+		last, err = res.LastInsertId()
+	}
+	return rows, last, s.fail(err)
 }
 
 // Query implements sqlstore.Querier.

@@ -192,7 +192,7 @@ func (s *Store) View(ctx context.Context, fn func(store.Tx) error) (err error) {
 	}()
 	session := &session{conn: c, alive: ctx.Err}
 	defer session.end()
-	if err := fn(sqlstore.New(session)); err != nil {
+	if err := fn(sqlstore.NewView(session)); err != nil {
 		return err
 	}
 	return session.err

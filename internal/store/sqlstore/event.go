@@ -28,24 +28,19 @@ func (t events) Append(ctx context.Context, list ...*event.Event) error {
 	return nil
 }
 
-// append stores events by one statement. Rows are numbered in the order in
-// which they are given; only the order of the answer is left open.
+// append stores events by one statement.
 func (t events) append(ctx context.Context, list []*event.Event) error {
 	args := make([]any, 0, len(list)*eventWidth)
 	for _, e := range list {
 		args = append(args, string(e.Type), e.Version, e.Entity, e.EntityID,
 			e.JobID, e.RootID, e.ProjectID, e.Actor, e.Owner, micros(e.At), string(e.Data))
 	}
-	seqs, err := all(ctx, t.Tx, scanInt, eventInsert+values(len(list), eventWidth)+` RETURNING seq`, args...)
+	rows, last, err := t.q.Insert(ctx, eventInsert+values(len(list), eventWidth), args...)
 	if err != nil {
 		return err
 	}
-	if len(seqs) != len(list) {
-		return fmt.Errorf("%d of %d rows were stored", len(seqs), len(list))
-	}
-	slices.Sort(seqs)
 	for i, e := range list {
-		e.Seq = seqs[i]
+		e.Seq = last - rows + int64(i) + 1
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,9 +29,8 @@ const (
 )
 
 const (
-	jobWidth    = 35 // columns
-	jobInsert   = `INSERT INTO job (` + jobColumns + `) `
-	jobInserted = ` ON CONFLICT (id) DO NOTHING RETURNING seq, id`
+	jobWidth  = 35 // columns
+	jobInsert = `INSERT INTO job (` + jobColumns + `) `
 
 	dependencyInsert = `INSERT INTO dependency (on_id, job_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
@@ -39,15 +39,14 @@ const (
 	stateUpdate = `UPDATE job SET state = $1, outcome = $2, details = $3, assigned_model = $4, waiting = $5,
 		open = $6, failures = $7, losses = $8, attempt = $9, worker = $10, submitter = $11, fence = $12,
 		lease_until = $13, ready_at = $14, started_at = $15, completed_at = $16, updated_at = $17, reported = $18
-		WHERE id = $19`
-
-	// planKept lets the update of the state through when the plan is as it was.
-	planKept = ` AND project_id = $20 AND session_id = $21 AND key = $22 AND title = $23 AND role = $24
-		AND type = $25 AND payload = $26 AND priority = $27 AND timeout_ns = $28 AND max_retries = $29 AND validate = $30`
+		WHERE seq = $19`
 
 	planUpdate = `UPDATE job SET project_id = $1, session_id = $2, key = $3, title = $4, role = $5, type = $6,
 		payload = $7, priority = $8, timeout_ns = $9, max_retries = $10, validate = $11
-		WHERE id = $12`
+		WHERE seq = $12`
+
+	endedCount = `INSERT INTO job_ended (owner, state, outcome, jobs) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (owner, state, outcome) DO UPDATE SET jobs = job_ended.jobs + excluded.jobs`
 )
 
 // The hot queries. Their states are written out, word for word as in the
@@ -60,8 +59,10 @@ const (
 	jobDue       = jobSelect + queuedAndFree + ` AND ready_at <= $1 ORDER BY priority DESC, seq` + limit2
 	jobNextReady = `SELECT ready_at FROM job` + queuedAndFree + ` ORDER BY ready_at LIMIT 1`
 	jobExpired   = jobSelect + inWork + ` AND lease_until < $1 ORDER BY lease_until, seq` + limit2
-	jobHeldBy    = jobSelect + inWork + ` AND worker = $1 ORDER BY seq`
-	jobBusy      = `SELECT project_id, COUNT(*) FROM job
+	// jobHeldBy looks through the leases, which are few; what is true of each
+	// lease, and the sum, lead the planner there.
+	jobHeldBy = jobSelect + inWork + ` AND lease_until >= 0 AND worker = $1 ORDER BY seq + 0`
+	jobBusy   = `SELECT project_id, COUNT(*) FROM job
 		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND root = 0 GROUP BY project_id`
 	jobDependents = jobSelect + ` WHERE seq IN (SELECT job_seq FROM dependency WHERE on_id = $1) ORDER BY seq`
 	jobChildren   = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
@@ -92,28 +93,22 @@ func (t jobs) add(ctx context.Context, list []*job.Job) error {
 		args = append(args, j.ID, j.RootID, number(j.IsRoot()), j.Owner, dependsOn, micros(j.CreatedAt))
 		args = append(append(args, planArgs(j)...), stateArgs(j)...)
 	}
-	seqs := make(map[string]int64, len(list))
-	err := t.q.Query(ctx, func(rows *sql.Rows) error {
-		var seq int64
-		var id string
-		err := rows.Scan(&seq, &id)
-		seqs[id] = seq
-		return err
-	}, jobInsert+values(len(list), jobWidth)+jobInserted, args...)
+	rows, last, err := t.q.Insert(ctx, jobInsert+values(len(list), jobWidth)+` ON CONFLICT (id) DO NOTHING`, args...)
 	if err != nil {
 		return fmt.Errorf("add jobs: %w", err)
 	}
-	for _, j := range list {
-		seq, ok := seqs[j.ID]
-		if !ok {
-			return fault.New(fault.Conflict, "a job with the id %q exists", j.ID).WithCode("job_exists")
-		}
-		delete(seqs, j.ID) // one id twice is a conflict too
-		j.Seq = seq
+	if rows != int64(len(list)) {
+		return jobExists(list)
+	}
+	for i, j := range list {
+		j.Seq = last - rows + int64(i) + 1
 		for _, id := range j.DependsOn {
-			if _, err := t.q.Exec(ctx, dependencyInsert, id, seq); err != nil {
+			if _, err := t.q.Exec(ctx, dependencyInsert, id, j.Seq); err != nil {
 				return fmt.Errorf("add dependency: %w", err)
 			}
+		}
+		if err := t.countEnded(ctx, j, 1); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -127,25 +122,62 @@ func (t jobs) Get(ctx context.Context, id string) (job.Job, error) {
 	if !ok {
 		return job.Job{}, noJob(id)
 	}
+	t.remember(&j)
 	return j, nil
 }
 
-// Put first tries the update that leaves the plan alone: nearly every change
-// of a job is one of state, and columns that are not written cost no index.
+// Put writes the plan only where it has changed: nearly every change of a job
+// is one of state, and columns that are not written cost no index.
 func (t jobs) Put(ctx context.Context, j *job.Job) error {
-	state, plan := append(stateArgs(j), j.ID), planArgs(j)
-	n, err := t.q.Exec(ctx, stateUpdate+planKept, append(state, plan...)...)
-	if err == nil && n == 0 {
-		n, err = t.q.Exec(ctx, planUpdate, append(plan, j.ID)...)
-		if err == nil && n != 0 {
-			n, err = t.q.Exec(ctx, stateUpdate, state...)
+	old, err := t.stored(ctx, j.ID)
+	if err != nil {
+		return err
+	}
+	if !samePlan(&old, j) {
+		if _, err := t.q.Exec(ctx, planUpdate, append(planArgs(j), old.Seq)...); err != nil {
+			return fmt.Errorf("put job: %w", err)
 		}
 	}
-	if err != nil {
+	if _, err := t.q.Exec(ctx, stateUpdate, append(stateArgs(j), old.Seq)...); err != nil {
 		return fmt.Errorf("put job: %w", err)
 	}
-	if n == 0 {
-		return noJob(j.ID)
+	now := *j
+	now.ID, now.RootID, now.Owner, now.Seq, now.DependsOn, now.CreatedAt = old.ID, old.RootID, old.Owner, old.Seq, old.DependsOn, old.CreatedAt
+	if old.State != now.State || old.Outcome != now.Outcome {
+		if err := t.countEnded(ctx, &old, -1); err != nil {
+			return err
+		}
+		if err := t.countEnded(ctx, &now, 1); err != nil {
+			return err
+		}
+	}
+	t.remember(&now)
+	return nil
+}
+
+// stored returns a job as the transaction has it. Who puts a job has nearly
+// always read it before.
+func (t jobs) stored(ctx context.Context, id string) (job.Job, error) {
+	if j, ok := t.read[id]; ok {
+		return j, nil
+	}
+	return t.Get(ctx, id)
+}
+
+// remember keeps what is stored of a job for the rest of the transaction.
+func (t jobs) remember(j *job.Job) {
+	if t.read != nil {
+		t.read[j.ID] = *j
+	}
+}
+
+// countEnded adds to the number of ended jobs like j, if j has ended.
+func (t jobs) countEnded(ctx context.Context, j *job.Job, n int) error {
+	if !j.State.Ended() || j.IsRoot() {
+		return nil
+	}
+	if _, err := t.q.Exec(ctx, endedCount, j.Owner, string(j.State), string(j.Outcome), n); err != nil {
+		return fmt.Errorf("count ended jobs: %w", err)
 	}
 	return nil
 }
@@ -322,7 +354,17 @@ func (t jobs) list(ctx context.Context, what, query string, args ...any) ([]job.
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+	for i := range list {
+		t.remember(&list[i])
+	}
 	return list, nil
+}
+
+// samePlan reports whether two jobs agree in the columns of their plan.
+func samePlan(a, b *job.Job) bool {
+	return a.ProjectID == b.ProjectID && a.SessionID == b.SessionID && a.Key == b.Key && a.Title == b.Title &&
+		a.Role == b.Role && a.Type == b.Type && string(a.Payload) == string(b.Payload) && a.Priority == b.Priority &&
+		a.Timeout == b.Timeout && a.MaxRetries == b.MaxRetries && a.Validate == b.Validate
 }
 
 func planArgs(j *job.Job) []any {
@@ -362,6 +404,14 @@ func scanJob(rows *sql.Rows) (job.Job, error) {
 	j.CreatedAt, j.LeaseUntil, j.ReadyAt = timeOf(created), timeOf(lease), timeOf(ready)
 	j.StartedAt, j.CompletedAt, j.UpdatedAt = timeOf(started), timeOf(completed), timeOf(updatedAt)
 	return j, nil
+}
+
+func jobExists(list []*job.Job) error {
+	ids := make([]string, len(list))
+	for i, j := range list {
+		ids[i] = strconv.Quote(j.ID)
+	}
+	return fault.New(fault.Conflict, "a job with the id %s exists", strings.Join(ids, " or ")).WithCode("job_exists")
 }
 
 func noJob(id string) error { return fault.New(fault.NotFound, "there is no job %q", id) }

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -26,6 +27,10 @@ import (
 type Querier interface {
 	// Exec runs a statement and returns how many rows it changed.
 	Exec(ctx context.Context, query string, args ...any) (int64, error)
+	// Insert runs an INSERT into a table that numbers its rows. It returns how
+	// many rows it added and the number of the last: they are numbered one
+	// after the other, in the order in which they are given.
+	Insert(ctx context.Context, query string, args ...any) (rows, last int64, err error)
 	// Query runs a statement and hands each row of its answer to scan, which
 	// must not call the Querier. An error of scan ends it.
 	Query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error
@@ -36,12 +41,16 @@ type Querier interface {
 type Tx struct {
 	q        Querier
 	appended int
+	read     map[string]job.Job // as they are stored; nil where nothing is written
 }
 
 var _ store.Tx = (*Tx)(nil)
 
 // New returns a Tx that runs on q.
-func New(q Querier) *Tx { return &Tx{q: q} }
+func New(q Querier) *Tx { return &Tx{q: q, read: map[string]job.Job{}} }
+
+// NewView returns a Tx that runs on q and is not written through.
+func NewView(q Querier) *Tx { return &Tx{q: q} }
 
 // Appended returns how many events were appended so far: the adapter wakes
 // the watchers after the commit when it is not 0.

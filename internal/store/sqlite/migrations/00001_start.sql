@@ -48,7 +48,6 @@ CREATE INDEX job_due ON job (priority DESC, seq, ready_at) WHERE state = 'QUEUED
 CREATE INDEX job_ready ON job (ready_at) WHERE state = 'QUEUED' AND waiting = 0;
 CREATE INDEX job_leasable ON job (assigned_model, priority DESC, seq) WHERE state = 'ASSIGNED';
 CREATE INDEX job_lease ON job (lease_until) WHERE state IN ('IN_PROGRESS', 'VALIDATING') AND root = 0;
-CREATE INDEX job_held ON job (worker) WHERE state IN ('IN_PROGRESS', 'VALIDATING') AND root = 0;
 CREATE INDEX job_busy ON job (project_id, state) WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND root = 0;
 CREATE INDEX job_open ON job (state, owner, created_at)
     WHERE state IN ('QUEUED', 'ASSIGNED', 'IN_PROGRESS', 'SUBMITTED', 'VALIDATING') AND root = 0;
@@ -67,7 +66,8 @@ CREATE TABLE dependency (
 ) WITHOUT ROWID;
 
 -- How many jobs have ended, roots aside. Counting them in the job table would
--- cost more with each job that ever ended.
+-- cost more with each job that ever ended. Whoever writes a job keeps it; a
+-- trigger would make every update of a job twice as dear.
 CREATE TABLE job_ended (
     owner   TEXT NOT NULL,
     state   TEXT NOT NULL,
@@ -75,39 +75,6 @@ CREATE TABLE job_ended (
     jobs    BIGINT NOT NULL,
     PRIMARY KEY (owner, state, outcome)
 ) WITHOUT ROWID;
-
--- +goose StatementBegin
-CREATE TRIGGER job_added AFTER INSERT ON job
-WHEN NEW.state IN ('COMPLETED', 'FAILED', 'ESCALATED') AND NEW.root = 0
-BEGIN
-    INSERT INTO job_ended (owner, state, outcome, jobs) VALUES (NEW.owner, NEW.state, NEW.outcome, 1)
-    ON CONFLICT (owner, state, outcome) DO UPDATE SET jobs = jobs + 1;
-END;
--- +goose StatementEnd
--- +goose StatementBegin
-CREATE TRIGGER job_reopened AFTER UPDATE OF state, outcome ON job
-WHEN OLD.state IN ('COMPLETED', 'FAILED', 'ESCALATED') AND OLD.root = 0
-BEGIN
-    UPDATE job_ended SET jobs = jobs - 1
-    WHERE owner = OLD.owner AND state = OLD.state AND outcome = OLD.outcome;
-END;
--- +goose StatementEnd
--- +goose StatementBegin
-CREATE TRIGGER job_finished AFTER UPDATE OF state, outcome ON job
-WHEN NEW.state IN ('COMPLETED', 'FAILED', 'ESCALATED') AND NEW.root = 0
-BEGIN
-    INSERT INTO job_ended (owner, state, outcome, jobs) VALUES (NEW.owner, NEW.state, NEW.outcome, 1)
-    ON CONFLICT (owner, state, outcome) DO UPDATE SET jobs = jobs + 1;
-END;
--- +goose StatementEnd
--- +goose StatementBegin
-CREATE TRIGGER job_removed AFTER DELETE ON job
-WHEN OLD.state IN ('COMPLETED', 'FAILED', 'ESCALATED') AND OLD.root = 0
-BEGIN
-    UPDATE job_ended SET jobs = jobs - 1
-    WHERE owner = OLD.owner AND state = OLD.state AND outcome = OLD.outcome;
-END;
--- +goose StatementEnd
 
 CREATE TABLE event (
     seq        INTEGER PRIMARY KEY AUTOINCREMENT,
