@@ -166,7 +166,7 @@ type QueueStats struct {
 	Total            int64            `json:"total"`
 	DeadLetters      int64            `json:"dead_letters"`
 	OldestQueuedAt   *time.Time       `json:"oldest_queued_at"`
-	OldestAgeSeconds float64          `json:"oldest_age_seconds"`
+	OldestAgeSeconds *float64         `json:"oldest_age_seconds"`
 }
 
 // QueueStats returns how many jobs stand where.

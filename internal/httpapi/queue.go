@@ -18,7 +18,7 @@ type StatsBody struct {
 	Total            int64            `json:"total"`
 	DeadLetters      int64            `json:"dead_letters" doc:"Jobs that used up their tries."`
 	OldestQueuedAt   *time.Time       `json:"oldest_queued_at" doc:"When the job that has waited longest was made."`
-	OldestAgeSeconds float64          `json:"oldest_age_seconds" doc:"How long it has waited; 0 when none waits."`
+	OldestAgeSeconds *float64         `json:"oldest_age_seconds" doc:"How long it has waited; null when none waits."`
 }
 
 type statsOutput struct{ Body StatsBody }
@@ -70,7 +70,8 @@ func (a *API) stats(ctx context.Context, _ *struct{}) (*statsOutput, error) {
 		b.Total += s.Counts[state]
 	}
 	if !s.OldestQueued.IsZero() {
-		b.OldestAgeSeconds = max(0, a.cfg.Now().Sub(s.OldestQueued).Seconds())
+		age := max(0, a.cfg.Now().Sub(s.OldestQueued).Seconds())
+		b.OldestAgeSeconds = &age
 	}
 	return &statsOutput{Body: b}, nil
 }

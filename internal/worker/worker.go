@@ -61,6 +61,9 @@ func (c Config) withDefaults() Config {
 	c.Slots = cmp.Or(c.Slots, DefaultSlots)
 	c.Network = cmp.Or(c.Network, sandbox.NetworkNone)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	if d := c.Drivers[c.Driver]; c.Image == "" && d != nil {
+		c.Image = onlyImage(d.Capabilities())
+	}
 	if c.Languages == nil {
 		c.Languages = Languages()
 	}
@@ -71,6 +74,15 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
+}
+
+// onlyImage names the image of a driver that has just one, so that the evidence
+// says what ran; a driver that takes any is left to its own default.
+func onlyImage(c sandbox.Capabilities) string {
+	if len(c.Images) == 1 && c.Images[0] != "*" {
+		return c.Images[0]
+	}
+	return ""
 }
 
 func (c Config) check() error {
