@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -18,11 +19,10 @@ func CheckObject(field string, doc json.RawMessage, most int) (json.RawMessage, 
 	if len(doc) == 0 {
 		return json.RawMessage(`{}`), nil
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(doc, &fields); err != nil {
+	switch text := bytes.TrimLeft(doc, " \t\r\n"); {
+	case !json.Valid(doc) || text[0] != '{' && text[0] != 'n':
 		return nil, fault.Field(field, "must be a JSON object")
-	}
-	if fields == nil {
+	case text[0] == 'n': // null
 		return json.RawMessage(`{}`), nil
 	}
 	if err := checkJSON(doc); err != nil {

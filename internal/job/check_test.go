@@ -1,6 +1,7 @@
 package job_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -45,11 +46,14 @@ func TestCheckWordAndReason(t *testing.T) {
 }
 
 func FuzzCheckObject(f *testing.F) {
-	for _, seed := range []string{"", "null", "{}", `{"a":{"b":[1,"x\u0000"]}}`, "[", "{\"\xff\":1}", `{"a":1}x`} {
+	for _, seed := range []string{"", "null", "{}", `{"a":{"b":[1,"x\u0000"]}}`, "[", "{\"\xff\":1}", `{"a":1}x`, `{"a\\u0000":"\\\u0000"}`, `{"\u0000":"[{"}`, strings.Repeat(`{"a":[`, 40)} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		got, err := job.CheckObject("details", doc, 1<<10)
+		if good := acceptable(doc); good != (err == nil) {
+			t.Fatalf("%q: got error %v, want it taken: %v", doc, err, good)
+		}
 		if err != nil {
 			demandFault(t, err)
 			return
@@ -59,4 +63,36 @@ func FuzzCheckObject(f *testing.F) {
 			t.Fatalf("%q passed as %q: %v", doc, got, err)
 		}
 	})
+}
+
+// acceptable judges as CheckObject should, by reading token by token.
+func acceptable(doc []byte) bool {
+	var fields map[string]json.RawMessage
+	if len(doc) > 1<<10 || len(doc) > 0 && json.Unmarshal(doc, &fields) != nil {
+		return false
+	}
+	if fields == nil {
+		return true // nothing, or null
+	}
+	dec, depth := json.NewDecoder(bytes.NewReader(doc)), 0
+	dec.UseNumber()
+	for {
+		tok, err := dec.Token()
+		if err != nil {
+			return utf8.Valid(doc) // the end
+		}
+		switch tok := tok.(type) {
+		case json.Delim:
+			if depth++; tok == '}' || tok == ']' {
+				depth -= 2
+			}
+			if depth > job.MaxNesting {
+				return false
+			}
+		case string:
+			if strings.ContainsRune(tok, 0) {
+				return false
+			}
+		}
+	}
 }
