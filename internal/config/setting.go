@@ -115,7 +115,7 @@ func workerSettings() []setting {
 		},
 		{
 			key: "worker_role", env: "WORKER_ROLE", flag: "worker-role", roles: own, init: "Employee",
-			help: "role of the worker; a `Validator` validates what others submitted",
+			help: "role that the worker registers with; validations are taken only from workers of role `Validator`",
 			at:   some(func(c *Config) *string { return &c.WorkerRole }),
 		},
 		{
