@@ -68,8 +68,8 @@ func say(t testing.TB, b sandbox.Box, script string) string {
 	return strings.TrimSpace(out + errs)
 }
 
-// until reads a process's output until it holds the words.
-func until(t testing.TB, p sandbox.Process, words string) {
+// until reads a process's output until it holds the words, and returns it.
+func until(t testing.TB, p sandbox.Process, words string) string {
 	t.Helper()
 	var said bytes.Buffer
 	for !strings.Contains(said.String(), words) {
@@ -79,6 +79,7 @@ func until(t testing.TB, p sandbox.Process, words string) {
 		}
 		said.Write(f.Data)
 	}
+	return said.String()
 }
 
 // What code in a sandbox can see and do, and mostly cannot.
@@ -202,9 +203,9 @@ func TestTerminal(t *testing.T) {
 		Command: []string{"sh", "-c", "stty size; tty; test -w $(tty) && echo mine; trap 'stty size; exit 5' INT; echo ready; while :; do sleep 0.01; done"},
 		TTY:     true, Stdin: true, Cols: 91, Rows: 17,
 	})
-	until(t, p, "17 91")
-	until(t, p, "mine")
-	until(t, p, "ready")
+	if said := until(t, p, "ready"); !strings.Contains(said, "17 91") || !strings.Contains(said, "mine") {
+		t.Errorf("%q", said)
+	}
 	if err := p.Resize(t.Context(), 120, 40); err != nil {
 		t.Fatal(err)
 	}
