@@ -196,7 +196,7 @@ func (r Result) check(field string) error {
 
 // Check refuses a command that is out of bounds.
 func (c Cancel) Check() error {
-	if err := c.Held.check(""); err != nil {
+	if err := c.check(""); err != nil {
 		return err
 	}
 	return checkText("reason", c.Reason, maxText)

@@ -30,7 +30,7 @@ func Collect(ctx context.Context, dir, sub string, b Bounds, most int, small int
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	if info, err := root.Lstat(sub); err != nil || !info.IsDir() {
 		return nil, nil //nolint:nilerr // there is nothing to collect
 	}
@@ -38,7 +38,7 @@ func Collect(ctx context.Context, dir, sub string, b Bounds, most int, small int
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", sub, err)
 	}
-	defer below.Close()
+	defer func() { _ = below.Close() }()
 	var all []Left
 	_, err = walk(ctx, below, b, func(n node, content *os.File) error {
 		if n.kind != file || len(all) >= most {
@@ -86,7 +86,7 @@ func OpenLeft(dir, name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	seen, err := root.Lstat(name)
 	if err != nil {
 		return nil, fmt.Errorf("open artifact: %w", err)

@@ -26,7 +26,7 @@ func Diff(ctx context.Context, before map[string]string, dir string, b Bounds) (
 	if err != nil {
 		return nil, fmt.Errorf("open workspace: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	d := differ{before: before, kept: map[string]bool{}}
 	if _, err := walk(ctx, root, b, d.after); err != nil {
 		return nil, fmt.Errorf("compare workspace: %w", err)

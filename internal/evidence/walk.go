@@ -77,7 +77,7 @@ func (w *walker) names(root *os.Root, depth int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	type keyed struct{ name, key string }
 	var all []keyed
 	for {
@@ -116,7 +116,7 @@ func (w *walker) entry(root *os.Root, name, at string, depth int) error {
 	if err != nil {
 		return w.vanished(at, err)
 	}
-	switch info.Mode().Type() {
+	switch info.Mode().Type() { //nolint:exhaustive // every other type is hostile and left out below
 	case fs.ModeDir:
 		return w.subfolder(root, name, at, depth, info)
 	case fs.ModeSymlink:
@@ -137,7 +137,7 @@ func (w *walker) subfolder(root *os.Root, name, at string, depth int, seen fs.Fi
 	if err != nil {
 		return w.vanished(at, err)
 	}
-	defer sub.Close()
+	defer func() { _ = sub.Close() }()
 	now, err := sub.Stat(".")
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", printable(at), err)
@@ -157,7 +157,7 @@ func (w *walker) file(root *os.Root, name, at string, seen fs.FileInfo) error {
 	if err != nil {
 		return w.vanished(at, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	now, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", printable(at), err)

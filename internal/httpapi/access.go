@@ -64,7 +64,7 @@ func (a *API) admitted(action policy.Action, next http.Handler) http.Handler {
 			a.refuse(w, r, err)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(ctx))
+		next.ServeHTTP(w, r.WithContext(ctx)) //nolint:contextcheck // the caller is put into the request's own context
 	})
 }
 

@@ -272,10 +272,14 @@ func TestFormsOfTheSameThing(t *testing.T) {
 		{"assign", `"m"`, "m"},
 		{"assign", ``, ""},
 		{"cancel", ``, ""},
-		{"validate", `{"worker_id":"v","confidence":0.7,"ticks":[{"tick_type":"a","result":"pass"},{"type":"b","passed":true,"note":"n"},{"type":"c","passed":"FAILED"}]}`,
-			job.Validation{WorkerID: "v", Confidence: 0.7, Ticks: []job.Tick{{Type: "a", Passed: true}, {Type: "b", Passed: true, Note: "n"}, {Type: "c"}}}},
-		{"validate?worker_id=v", `{"confidence":1,"ticks":{"b":"fail","a":true}}`,
-			job.Validation{WorkerID: "v", Confidence: 1, Ticks: []job.Tick{{Type: "a", Passed: true}, {Type: "b"}}}},
+		{
+			"validate", `{"worker_id":"v","confidence":0.7,"ticks":[{"tick_type":"a","result":"pass"},{"type":"b","passed":true,"note":"n"},{"type":"c","passed":"FAILED"}]}`,
+			job.Validation{WorkerID: "v", Confidence: 0.7, Ticks: []job.Tick{{Type: "a", Passed: true}, {Type: "b", Passed: true, Note: "n"}, {Type: "c"}}},
+		},
+		{
+			"validate?worker_id=v", `{"confidence":1,"ticks":{"b":"fail","a":true}}`,
+			job.Validation{WorkerID: "v", Confidence: 1, Ticks: []job.Tick{{Type: "a", Passed: true}, {Type: "b"}}},
+		},
 	} {
 		d := open(t)
 		id := d.submit(1)[0]

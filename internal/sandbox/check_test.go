@@ -48,8 +48,11 @@ func TestWhatCannotBeEnforcedIsRefused(t *testing.T) {
 	bare := Capabilities{Networks: []Network{NetworkNone}}
 	for code, specs := range map[string][]Spec{
 		"limit_unenforceable": {
-			{Limits: Limits{MilliCPU: 1}}, {Limits: Limits{Memory: 1}}, {Limits: Limits{Processes: 1}},
-			{Limits: Limits{Disk: 1}}, {Limits: Limits{OpenFiles: 1}},
+			{Limits: Limits{MilliCPU: 1}},
+			{Limits: Limits{Memory: 1}},
+			{Limits: Limits{Processes: 1}},
+			{Limits: Limits{Disk: 1}},
+			{Limits: Limits{OpenFiles: 1}},
 		},
 		"network_unenforceable": {{Network: NetworkFull}, {Network: NetworkAllowlist}, {Network: NetworkController}},
 		"snapshot_unsupported":  {{Restore: "/somewhere"}},

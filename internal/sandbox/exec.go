@@ -193,7 +193,7 @@ func (e *Exec) begin(ctx context.Context, proc Process, timeout time.Duration) e
 		s.killStray(ctx, proc.ID())
 		return err
 	}
-	go e.run(timeout)
+	go e.run(timeout) //nolint:contextcheck // a process outlives the call that starts it
 	return nil
 }
 

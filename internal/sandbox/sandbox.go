@@ -159,7 +159,7 @@ func start(ctx context.Context, opts Options, box Box) *Sandbox {
 		status: Status{State: StateRunning}, execs: map[*Exec]struct{}{},
 	}
 	s.tasks.Add(1)
-	go s.watch()
+	go s.watch() //nolint:contextcheck // a sandbox outlives the call that opens it
 	return s
 }
 

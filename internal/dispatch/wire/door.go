@@ -76,7 +76,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(d.stopping, func() { cancel(context.Cause(d.stopping)) })()
+	defer context.AfterFunc(d.stopping, func() { cancel(context.Cause(d.stopping)) })() //nolint:contextcheck // the door ends calls when it stops
 	d.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 

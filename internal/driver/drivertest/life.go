@@ -36,7 +36,7 @@ func lifeChecks() []check {
 }
 
 func constant(r *rig) {
-	if r.d.Name() == "" || r.d.Name() != r.d.Name() {
+	if r.d.Name() == "" || r.d.Name() != r.d.Name() { //nolint:staticcheck // asked twice on purpose
 		r.Errorf("name %q", r.d.Name())
 	}
 	one, two := r.d.Capabilities(), r.d.Capabilities()

@@ -60,8 +60,10 @@ func FuzzUnpack(f *testing.F) {
 	var seed bytes.Buffer
 	w := tar.NewWriter(&seed)
 	for _, h := range []tar.Header{
-		{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}, {Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "/tmp"},
-		{Name: "d/f", Typeflag: tar.TypeReg, Size: 3}, {Name: "../x", Typeflag: tar.TypeReg},
+		{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755},
+		{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "/tmp"},
+		{Name: "d/f", Typeflag: tar.TypeReg, Size: 3},
+		{Name: "../x", Typeflag: tar.TypeReg},
 	} {
 		if err := w.WriteHeader(&h); err != nil {
 			f.Fatal(err)

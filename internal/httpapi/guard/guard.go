@@ -69,7 +69,7 @@ func watch(next http.Handler, log *slog.Logger) http.Handler {
 					// Too late to answer: the connection must not look as if
 					// it had ended well.
 					logRequest(log, r, rec, note, started)
-					panic(http.ErrAbortHandler)
+					panic(http.ErrAbortHandler) //nolint:forbidigo // net/http's own way to cut a connection
 				}
 				problem.From(note.err).Write(rec)
 			}

@@ -40,12 +40,26 @@ func TestHost(t *testing.T) {
 		cfg  guard.Config
 		want int
 	}{
-		{"localhost", loop, 204}, {"localhost:8000", loop, 204}, {"LOCALHOST.", loop, 204}, {"127.0.0.1:8000", loop, 204},
-		{"127.8.9.1", loop, 204}, {"[::1]:8000", loop, 204}, {"[::1]", loop, 204}, {"[::ffff:127.0.0.1]:80", loop, 204},
-		{"aurea.internal:8000", loop, 204}, {"AUREA.internal", loop, 204},
-		{"evil.example", loop, 421}, {"127.0.0.1.evil.example", loop, 421}, {"localhost.evil.example", loop, 421},
-		{"192.168.1.1", loop, 421}, {"", loop, 421}, {"0.0.0.0", loop, 421}, {"[fe80::1%lo]", loop, 421},
-		{"anything", open, 204}, {"example.org", named, 204}, {"localhost", named, 421},
+		{"localhost", loop, 204},
+		{"localhost:8000", loop, 204},
+		{"LOCALHOST.", loop, 204},
+		{"127.0.0.1:8000", loop, 204},
+		{"127.8.9.1", loop, 204},
+		{"[::1]:8000", loop, 204},
+		{"[::1]", loop, 204},
+		{"[::ffff:127.0.0.1]:80", loop, 204},
+		{"aurea.internal:8000", loop, 204},
+		{"AUREA.internal", loop, 204},
+		{"evil.example", loop, 421},
+		{"127.0.0.1.evil.example", loop, 421},
+		{"localhost.evil.example", loop, 421},
+		{"192.168.1.1", loop, 421},
+		{"", loop, 421},
+		{"0.0.0.0", loop, 421},
+		{"[fe80::1%lo]", loop, 421},
+		{"anything", open, 204},
+		{"example.org", named, 204},
+		{"localhost", named, 421},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Host = c.host

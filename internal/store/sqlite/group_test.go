@@ -60,8 +60,10 @@ func together(ctx context.Context, s *Store, fns ...func(store.Tx) error) []erro
 func addJob(ctx context.Context, id string, size int, runs *int) func(store.Tx) error {
 	return func(tx store.Tx) error {
 		*runs++
-		return tx.Jobs().Add(ctx, &job.Job{ID: id, RootID: "r", State: job.Queued,
-			Payload: json.RawMessage(`"` + strings.Repeat("x", size) + `"`)})
+		return tx.Jobs().Add(ctx, &job.Job{
+			ID: id, RootID: "r", State: job.Queued,
+			Payload: json.RawMessage(`"` + strings.Repeat("x", size) + `"`),
+		})
 	}
 }
 
