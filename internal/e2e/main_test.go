@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -34,6 +35,10 @@ func (s suite) Run() int {
 	}
 	binaries = dir
 	code := s.M.Run()
+	if found := left(dir); len(found) > 0 && code == 0 {
+		fmt.Fprintln(os.Stderr, "left running:\n"+strings.Join(found, "\n"))
+		return 1
+	}
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

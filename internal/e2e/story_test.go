@@ -41,6 +41,7 @@ func TestStories(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
+		Deadline:            time.Now().Add(2 * patience), // a program that should end and does not
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			s := &stage{data: dataFolder(e.T().(testing.TB)), cast: map[string]*process{}}
@@ -65,8 +66,9 @@ func TestStories(t *testing.T) {
 
 // stage is what one story has running.
 type stage struct {
-	data string
-	cast map[string]*process
+	data    string
+	cast    map[string]*process
+	sockets []*os.File
 }
 
 type stageKey struct{}
@@ -83,10 +85,13 @@ func (s *stage) clear(t testscript.T) {
 			t.Log(name, "said:\n"+p.said())
 		}
 	}
+	for _, f := range s.sockets {
+		_ = f.Close()
+	}
 }
 
 // start starts a role with the story's own environment.
-func (s *stage) start(ts *testscript.TestScript, name string, args []string) *process {
+func (s *stage) start(ts *testscript.TestScript, name string, sock *os.File, args []string) *process {
 	if s.cast[name] != nil {
 		ts.Fatalf("%s is running already", name)
 	}
@@ -96,14 +101,17 @@ func (s *stage) start(ts *testscript.TestScript, name string, args []string) *pr
 			env = append(env, v+"="+value)
 		}
 	}
-	p, err := start(env, nil, args...)
+	if sock != nil {
+		env = append(env, "AUREA_LISTEN_FD=3")
+	}
+	p, err := start(env, sock, args...)
 	ts.Check(err)
 	s.cast[name] = p
 	return p
 }
 
 func cmdUp(ts *testscript.TestScript, neg bool, args []string) {
-	p := stageOf(ts).start(ts, "up", append([]string{"up", "--data", ts.Getenv("DATA"), "--port", "0", "--bridge-port", "0"}, args...))
+	p := stageOf(ts).start(ts, "up", nil, append([]string{"up", "--data", ts.Getenv("DATA"), "--port", "0", "--bridge-port", "0", "--drain-timeout", "3s"}, args...))
 	ts.Check(p.expect("Ctrl-C stops everything in order."))
 	api, err := p.after("API     ")
 	ts.Check(err)
@@ -118,22 +126,22 @@ func cmdServe(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 0 {
 		ts.Fatalf("usage: serve ROLE [flags]")
 	}
-	role := args[0]
-	p := stageOf(ts).start(ts, role, args)
-	switch role {
-	case "manager", "bridge":
-		address, err := p.after(role + ` serves" address=`)
-		ts.Check(err)
-		url := "http://127.0.0.1:" + address[strings.LastIndex(address, ":")+1:]
-		if role == "bridge" {
-			ts.Setenv("BRIDGE", url)
-			return
-		}
-		ts.Setenv("AUREA_SERVER", url)
-		ts.Setenv("MANAGER_URL", url)
-	default:
-		ts.Check(p.expect("worker is ready"))
+	role, s := args[0], stageOf(ts)
+	if role == "worker" {
+		ts.Check(s.start(ts, role, nil, args).expect("worker is ready"))
+		return
 	}
+	// The socket is ours, on loopback, whatever address the role believes in.
+	sock, url, err := socket()
+	ts.Check(err)
+	s.sockets = append(s.sockets, sock)
+	ts.Check(s.start(ts, role, sock, args).expect(role + " serves"))
+	if role == "bridge" {
+		ts.Setenv("BRIDGE", url)
+		return
+	}
+	ts.Setenv("AUREA_SERVER", url)
+	ts.Setenv("MANAGER_URL", url)
 }
 
 func cmdDown(ts *testscript.TestScript, neg bool, args []string) {
