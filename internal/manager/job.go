@@ -21,7 +21,11 @@ func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, re
 		return job.Submission{}, err
 	}
 	s, err := m.Queue.Submit(ctx, c, prd, idempotencyKey, requestDigest)
-	if err == nil && !s.Replayed {
+	switch {
+	case err != nil || s.Replayed:
+	case s.Assigned:
+		m.idle.wake()
+	default:
 		m.work.wake()
 	}
 	return s, err

@@ -30,10 +30,16 @@ type leader struct {
 
 // campaign tries to lead, or to go on leading.
 func (l *leader) campaign(ctx context.Context, force bool) error {
-	return l.m.Store.Update(ctx, func(tx store.Tx) (err error) {
+	err := l.m.Store.Update(ctx, func(tx store.Tx) (err error) {
 		l.fence, l.leads, err = tx.Leaders().Acquire(ctx, l.holder, l.m.Now(), leaderTerm, force)
 		return err
 	})
+	if err == nil && l.leads {
+		l.m.Queue.Lead(l.fence)
+	} else {
+		l.m.Queue.Lead(0)
+	}
+	return err
 }
 
 // run leads until ctx ends.
@@ -111,6 +117,7 @@ func (l *leader) try(ctx context.Context, what string, err error) {
 	}
 	if fault.Is(err, fault.Conflict) {
 		l.leads = false
+		l.m.Queue.Lead(0)
 	}
 	l.m.Logger.Error("could not "+what, "error", err)
 }

@@ -43,6 +43,7 @@ func BenchmarkJob(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	q.Lead(fence)
 	check := func(err error) {
 		if err != nil {
 			b.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/job"
@@ -53,7 +54,8 @@ type Config struct {
 // Queue decides. Its methods are safe for concurrent use: the store puts their
 // transactions in order.
 type Queue struct {
-	cfg Config
+	cfg     Config
+	leading atomic.Int64 // the fence of Lead
 }
 
 // New returns a queue.
@@ -78,6 +80,12 @@ func New(cfg Config) (*Queue, error) {
 	}
 	return &Queue{cfg: cfg}, nil
 }
+
+// Lead tells the queue that its manager leads, under which fence; 0 says that
+// it does not. A leader assigns what is submitted in the transaction that stores
+// it, where no cap per project speaks against that, so that a job need not wait
+// for the schedule.
+func (q *Queue) Lead(fence int64) { q.leading.Store(fence) }
 
 // Job returns a job that the caller can see; any other is a fault of kind
 // NotFound, whether it exists or not.

@@ -87,10 +87,42 @@ func (t *turn) add(ctx context.Context, root job.Job, tasks []job.Job, source js
 			return job.Submission{}, err
 		}
 	}
+	var err error
+	if answer.Assigned, err = t.assignFresh(ctx, fresh[1:]); err != nil {
+		return job.Submission{}, err
+	}
 	if err := t.tx.Jobs().Add(ctx, fresh...); err != nil {
 		return job.Submission{}, fmt.Errorf("store PRD: %w", err)
 	}
+	t.stored()
 	return answer, nil
+}
+
+// assignFresh does for new jobs what the schedule would do right after, and
+// reports whether it did.
+func (t *turn) assignFresh(ctx context.Context, fresh []*job.Job) (bool, error) {
+	fence := t.q.leading.Load()
+	if fence == 0 || t.q.cfg.ProjectCap != 0 {
+		return false, nil
+	}
+	if err := t.tx.Leaders().Check(ctx, fence); err != nil {
+		if fault.Is(err, fault.Conflict) {
+			return false, nil // another leads by now, and will schedule it
+		}
+		return false, err
+	}
+	submitter := t.actor
+	t.actor = policy.System().ID
+	defer func() { t.actor = submitter }()
+	for _, j := range fresh {
+		if j.Waiting > 0 || j.ReadyAt.After(t.now) {
+			continue
+		}
+		if err := t.assign(j, t.q.bound(j.Role), false); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 func taskOf(j *job.Job) *task {

@@ -11,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -41,6 +42,68 @@ func TestSubmitStoresRootTasksAndTheirEvents(t *testing.T) {
 	kept, _ := data["task"].(map[string]any)
 	if data["to"] != "QUEUED" || kept["key"] != "a" || kept["role"] != "Poet" || kept["priority"] != 7.0 || kept["timeout_seconds"] != 900.0 {
 		t.Errorf("the task's event says %v", data)
+	}
+}
+
+// The leader need not come back for what it was handed itself.
+func TestLeaderAssignsWhatIsSubmitted(t *testing.T) {
+	t.Parallel()
+	f := open(t, func(c *queue.Config) { c.Roles = map[string]string{"Poet": "muse"} })
+	f.Lead(f.fence)
+	ids := f.submit(task("a", role("Poet")), task("b", after("a")), task("c"))
+
+	if a := f.stands(ids["a"], job.Assigned, ""); a.AssignedModel != "muse" {
+		t.Errorf("a is bound to %q, want muse", a.AssignedModel)
+	}
+	f.stands(ids["b"], job.Queued, "")
+	f.stands(ids["c"], job.Assigned, "")
+	told := f.told(ids["a"], event.JobCreated, event.JobAssigned)
+	created, assigned := told[0], told[1]
+	if created.Seq >= assigned.Seq || created.Actor != "local" || assigned.Actor != "system" {
+		t.Errorf("the events are %+v and %+v", created, assigned)
+	}
+	if from, to := f.data(assigned)["from"], f.data(assigned)["to"]; from != "QUEUED" || to != "ASSIGNED" {
+		t.Errorf("the event tells of a move from %v to %v", from, to)
+	}
+	if n := f.schedule(); n != 0 {
+		t.Errorf("the schedule assigned %d more", n)
+	}
+	if got := f.lease("w", 5); len(got) != 1 || got[0].ID != ids["c"] {
+		t.Errorf("leased %v, want c", idsOf(got))
+	}
+}
+
+// One that does not lead any more, or must count first, leaves it to the
+// schedule.
+func TestSubmitLeavesAssigningToTheSchedule(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(*testing.T) *fixture{
+		"another leads": func(t *testing.T) *fixture {
+			f := open(t)
+			f.Lead(f.fence)
+			f.lead("leader-2")
+			return f
+		},
+		"not any more": func(t *testing.T) *fixture {
+			f := open(t)
+			f.Lead(f.fence)
+			f.Lead(0)
+			return f
+		},
+		"a cap": func(t *testing.T) *fixture {
+			f := open(t, func(c *queue.Config) { c.ProjectCap = 1 })
+			f.Lead(f.fence)
+			return f
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := prepare(t)
+			f.stands(f.submit(task("a"))["a"], job.Queued, "")
+			if n := f.schedule(); n != 1 {
+				t.Errorf("the schedule assigned %d, want 1", n)
+			}
+		})
 	}
 }
 

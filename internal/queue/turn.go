@@ -144,6 +144,12 @@ func (t *turn) touch(j *job.Job) {
 	}
 }
 
+// stored says that all that was touched so far is in the store by now.
+func (t *turn) stored() {
+	t.touched = nil
+	clear(t.dirty)
+}
+
 // move changes a job's state and records it.
 func (t *turn) move(j *job.Job, to job.State, kind event.Type, f facts) error {
 	f.From = j.State
