@@ -159,10 +159,7 @@ func (r Result) check(field string) error {
 	}
 	for i, a := range r.Artifacts {
 		name := at(field+".artifacts", i)
-		if a.Name == "" {
-			return fault.Field(name+".name", "must not be empty")
-		}
-		if err := checkText(name+".name", a.Name, maxText); err != nil {
+		if err := CheckArtifact(name+".name", a.Name); err != nil {
 			return err
 		}
 		if err := checkDigest(name+".sha256", a.SHA256); err != nil {
@@ -204,6 +201,15 @@ func (c Cancel) Check() error {
 
 // CheckSession refuses what cannot be a session.
 func CheckSession(session string) error { return checkWord("session", session) }
+
+// CheckArtifact refuses what cannot name an artifact. Code in a sandbox chooses
+// the names of its files, so a worker asks before it puts one into a result.
+func CheckArtifact(field, name string) error {
+	if name == "" {
+		return fault.Field(field, "must not be empty")
+	}
+	return checkText(field, name, maxText)
+}
 
 // CheckBlob refuses what cannot be a blob's digest (lower-case hex) and size.
 func CheckBlob(sha256 string, size int64) error {

@@ -22,26 +22,29 @@ type Left struct {
 }
 
 // Collect lists the regular files below one folder of a workspace, named as
-// they are in the workspace, at most most of them. Files of up to small bytes
-// come with their bytes. A folder that is not there, or is no folder, holds
-// nothing.
-func Collect(ctx context.Context, dir, sub string, b Bounds, most int, small int64) ([]Left, error) {
+// they are in the workspace, at most most of them, and says how many more there
+// are. Files of up to small bytes come with their bytes. A folder that is not
+// there, or is no folder, holds nothing.
+func Collect(ctx context.Context, dir, sub string, b Bounds, most int, small int64) (all []Left, more int, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open workspace: %w", err)
+		return nil, 0, fmt.Errorf("open workspace: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	if info, err := root.Lstat(sub); err != nil || !info.IsDir() {
-		return nil, nil //nolint:nilerr // there is nothing to collect
+		return nil, 0, nil //nolint:nilerr // there is nothing to collect
 	}
 	below, err := root.OpenRoot(sub)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", sub, err)
+		return nil, 0, fmt.Errorf("open %s: %w", sub, err)
 	}
 	defer func() { _ = below.Close() }()
-	var all []Left
 	_, err = walk(ctx, below, b, func(n node, content *os.File) error {
-		if n.kind != file || len(all) >= most {
+		if n.kind != file {
+			return nil
+		}
+		if len(all) >= most {
+			more++
 			return nil
 		}
 		l, err := collect(ctx, n, content, small)
@@ -53,9 +56,9 @@ func Collect(ctx context.Context, dir, sub string, b Bounds, most int, small int
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("collect artifacts: %w", err)
+		return nil, 0, fmt.Errorf("collect artifacts: %w", err)
 	}
-	return all, nil
+	return all, more, nil
 }
 
 func collect(ctx context.Context, n node, content io.Reader, small int64) (Left, error) {

@@ -116,14 +116,19 @@ func (y *try) snapshot() []blob {
 
 // left lists what the job put into artifacts/.
 func (y *try) left() []blob {
-	all, err := evidence.Collect(y.ctx, y.dir, artifactsFolder, y.Bounds, maxLeft, dispatch.MaxInline)
+	all, more, err := evidence.Collect(y.ctx, y.dir, artifactsFolder, y.Bounds, maxLeft, dispatch.MaxInline)
 	if err != nil {
 		y.fail(err)
 		return nil
 	}
+	if more > 0 {
+		y.record.Skipped = append(y.record.Skipped, fmt.Sprintf("%s: %d more files are in the snapshot alone", artifactsFolder, more))
+	}
 	blobs := make([]blob, 0, len(all))
 	for _, l := range all {
-		if job.CheckPath("artifacts", l.Name) != nil {
+		// One name that the manager refuses would cost the whole result, and with
+		// it the evidence: code must not be able to hide behind a name.
+		if job.CheckPath("artifacts", l.Name) != nil || dispatch.CheckArtifact("artifacts", l.Name) != nil {
 			y.record.Skipped = append(y.record.Skipped, fmt.Sprintf("%q: no name for an artifact", clip(l.Name)))
 			continue
 		}

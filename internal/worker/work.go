@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/event"
@@ -156,7 +157,9 @@ func (y *try) inSandbox(ctx context.Context, deadline time.Time) error {
 	if err := y.fetch(box); err != nil {
 		if y.record.Verdict != sandbox.OK {
 			// The command's own end says more than that its sandbox died of it.
+			// But a hole in the evidence is named, first of all that is missing.
 			y.task.log.Warn("could not take the files out of the sandbox", "error", err)
+			y.record.Skipped = slices.Insert(y.record.Skipped, 0, "the rest of the workspace: "+clip(err.Error()))
 			return nil
 		}
 		return err
