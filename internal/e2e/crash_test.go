@@ -124,7 +124,7 @@ func (c *crowd) gather(t *testing.T, random func(uint64) *rand.Rand) {
 	submit, stopSubmitting := context.WithCancelCause(t.Context())
 	rest, stopRest := context.WithCancelCause(t.Context())
 	c.stopSubmitting, c.stopRest = stopSubmitting, stopRest
-	for i := range 3 {
+	for i := range 4 {
 		c.submitting.Go(func() { c.tell(c.load(submit, c.asker, i, random(uint64(100+i)))) })
 		c.claiming.Go(func() { c.tell(c.claimer(rest, c.asker, i, random(uint64(200+i)))) })
 	}
@@ -208,7 +208,7 @@ func (c *crowd) readAll(status map[string]string) {
 		id := op.Input.(call).job
 		if s, ok := status[id]; ok {
 			now := c.now()
-			c.ops = append(c.ops, porcupine.Operation{ClientId: 3, Input: call{job: id, verb: "read", from: now, until: now + 1}, Call: now, Output: result{status: s}, Return: now + 1})
+			c.ops = append(c.ops, porcupine.Operation{ClientId: 9, Input: call{job: id, verb: "read", from: now, until: now + 1}, Call: now, Output: result{status: s}, Return: now + 1})
 			delete(status, id)
 		}
 	}

@@ -41,7 +41,7 @@ func (l *ledger) load(ctx context.Context, k *asker, client int, r *rand.Rand) e
 		l.mu.Lock()
 		l.kept[key] = promise{body, first}
 		l.mu.Unlock()
-		pause(ctx, time.Duration(100+r.IntN(400))*time.Millisecond)
+		pause(ctx, time.Duration(20+r.IntN(250))*time.Millisecond)
 	}
 	return nil
 }
