@@ -60,7 +60,28 @@ func (r Registration) Check() error {
 			return err
 		}
 	}
-	return checkHeld("holding", r.Holding)
+	if err := checkHeld("holding", r.Holding); err != nil {
+		return err
+	}
+	if err := checkCount("lost", len(r.Lost), MaxHeld); err != nil {
+		return err
+	}
+	for i := range r.Lost {
+		if err := r.Lost[i].check(at("lost", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l Lost) check(field string) error {
+	if err := l.Held.check(field); err != nil {
+		return err
+	}
+	if err := checkText(field+".sandbox", l.Sandbox, maxWord); err != nil {
+		return err
+	}
+	return checkText(field+".reason", l.Reason, maxText)
 }
 
 // Check refuses a request for work that is out of bounds.

@@ -53,6 +53,9 @@ func TestBoundsNameTheField(t *testing.T) {
 		{"an empty model", registration(func(r *Registration) { r.Models = []string{"a", ""} }), "models[1]"},
 		{"a driver without a name", registration(func(r *Registration) { r.Drivers = []DriverSummary{{}} }), "drivers[0].name"},
 		{"too many holdings", registration(func(r *Registration) { r.Holding = make([]Held, MaxHeld+1) }), "holding"},
+		{"too many lost", registration(func(r *Registration) { r.Lost = make([]Lost, MaxHeld+1) }), "lost"},
+		{"a lost lease of no job", registration(func(r *Registration) { r.Lost = []Lost{{}} }), "lost[0].job_id"},
+		{"a loss with a line break", registration(func(r *Registration) { r.Lost = []Lost{{Held: Held{JobID: "j"}, Reason: "a\nb"}} }), "lost[0].reason"},
 		{"a negative fence", registration(func(r *Registration) { r.Holding = []Held{{JobID: "j", Fence: -1}} }), "holding[0].fence"},
 
 		{"no session", LeaseRequest{Max: 1}, "session"},

@@ -52,7 +52,8 @@ const (
 type Manager interface {
 	// Register announces a worker. Another live worker with the same ID is a
 	// fault of kind Conflict with code "worker_id_taken". Leases of an earlier
-	// incarnation of the same worker are given back to the queue.
+	// incarnation of the same worker are given back to the queue, but for those
+	// that Holding names.
 	Register(ctx context.Context, r Registration) (Welcome, error)
 	// Lease waits up to req.Wait for work and answers at most req.Max leases,
 	// none when there is none. It returns early when ctx ends.
@@ -96,9 +97,19 @@ type Registration struct {
 	Drivers     []DriverSummary `json:"drivers"`
 	Slots       int             `json:"slots"`
 	Version     string          `json:"version"`
-	// Holding are leases that this incarnation still works on, after it lost
-	// its session.
+	// Holding are leases that this incarnation works on: after it lost its
+	// session, or since it took over the sandboxes of an earlier incarnation.
 	Holding []Held `json:"holding,omitempty"`
+	// Lost are leases of an earlier incarnation whose sandboxes could not be
+	// taken over. They go back to the queue, and the record says why.
+	Lost []Lost `json:"lost,omitempty"`
+}
+
+// Lost is a sandbox that a restarted worker could not go on with.
+type Lost struct {
+	Held
+	Sandbox string `json:"sandbox,omitempty"`
+	Reason  string `json:"reason"`
 }
 
 // DriverSummary says what a worker can make sandboxes with.

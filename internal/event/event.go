@@ -34,6 +34,8 @@ const (
 
 	SandboxCreated   Type = "sandbox.created"
 	SandboxDestroyed Type = "sandbox.destroyed"
+	SandboxAdopted   Type = "sandbox.adopted" // a restarted worker goes on with it
+	SandboxLost      Type = "sandbox.lost"    // a restarted worker could not
 	ExecStarted      Type = "exec.started"
 	ExecEnded        Type = "exec.ended"
 	SnapshotStored   Type = "snapshot.stored"

@@ -38,7 +38,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	if err := m.admit(ctx, w); err != nil {
 		return dispatch.Welcome{}, err
 	}
-	if err := m.Queue.Release(ctx, w.ID, r.Holding, "worker_restarted"); err != nil {
+	if err := m.Queue.Replace(ctx, w.ID, r.Holding, r.Lost, "worker_restarted"); err != nil {
 		return dispatch.Welcome{}, fmt.Errorf("give back old leases: %w", err)
 	}
 	gone, _, err := m.Queue.Extend(ctx, w.ID, r.Holding)

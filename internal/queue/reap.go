@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -48,13 +49,25 @@ func (q *Queue) Reap(ctx context.Context, fence int64) (lost []Stop, err error) 
 // Release gives back the leases of a worker that left or was replaced, but for
 // those in keep. Nothing speaks against trying again soon.
 func (q *Queue) Release(ctx context.Context, workerID string, keep []dispatch.Held, reason string) error {
+	return q.Replace(ctx, workerID, keep, nil, reason)
+}
+
+// Replace does what Release does, for a worker that was restarted: it also says
+// which of the leases that are given back had a sandbox, and why that was lost.
+// A lease that is both kept and lost is lost.
+func (q *Queue) Replace(ctx context.Context, workerID string, keep []dispatch.Held, lost []dispatch.Lost, reason string) error {
 	return q.update(ctx, policy.System().ID, func(t *turn) error {
 		held, err := t.tx.Jobs().HeldBy(ctx, workerID)
 		if err != nil {
 			return fmt.Errorf("find the leases of worker %s: %w", workerID, err)
 		}
 		for _, j := range t.own(held) {
-			if slices.Contains(keep, stopOf(j).Held) {
+			mine := stopOf(j).Held
+			if i := slices.IndexFunc(lost, func(l dispatch.Lost) bool { return l.Held == mine }); i >= 0 {
+				if err := t.lostSandbox(j, &lost[i]); err != nil {
+					return err
+				}
+			} else if slices.Contains(keep, mine) {
 				continue
 			}
 			if err := t.lose(ctx, j, reason, q.backoff(1)); err != nil {
@@ -63,6 +76,19 @@ func (q *Queue) Release(ctx context.Context, workerID string, keep []dispatch.He
 		}
 		return nil
 	})
+}
+
+// lostSandbox records what a worker says became of a sandbox.
+func (t *turn) lostSandbox(j *job.Job, l *dispatch.Lost) error {
+	const most = 1000
+	data, err := json.Marshal(map[string]any{
+		"sandbox": clip(l.Sandbox, most), "reason": clip(l.Reason, most), "worker": j.Worker, "attempt": j.Attempt,
+	})
+	if err != nil {
+		return fmt.Errorf("encode the loss of a sandbox: %w", err)
+	}
+	t.append(j, event.SandboxLost, t.now, data)
+	return nil
 }
 
 // lose takes a lease away. That is not the job's fault and spends no try, but

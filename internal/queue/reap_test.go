@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,5 +84,34 @@ func TestReleaseKeepsWhatTheWorkerStillDoes(t *testing.T) {
 	f.finish(mine[0], true)
 	if refused := f.tryFinish(mine[1], true); len(refused) != 1 {
 		t.Error("a result under a released lease was taken")
+	}
+}
+
+func TestLostSandboxesAreToldAndGivenBack(t *testing.T) {
+	t.Parallel()
+	f := open(t)
+	ctx := context.Background()
+	ids := f.submit(task("a"), task("b"))
+	f.schedule()
+	mine := f.lease("w", 2)
+	lost := []dispatch.Lost{{Held: heldOf(mine[0]), Sandbox: "box", Reason: "it is gone"}}
+	for range 2 { // the answer may be lost, and it is said again
+		f.must(f.Replace(ctx, "w", []dispatch.Held{heldOf(mine[0]), heldOf(mine[1])}, lost, "worker_restarted"))
+	}
+	f.stands(ids["b"], job.InProgress, "")
+	if a := f.stands(ids["a"], job.Queued, ""); a.Losses != 1 || a.Failures != 0 {
+		t.Errorf("it went back with %d losses and %d failures", a.Losses, a.Failures)
+	}
+	told := 0
+	for _, e := range f.events(ids["a"]) {
+		if e.Type == event.SandboxLost {
+			told++
+			if !strings.Contains(string(e.Data), "it is gone") {
+				t.Errorf("it says %s", e.Data)
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("the loss was told %d times", told)
 	}
 }

@@ -18,6 +18,9 @@ const (
 	killWait  = 3 * time.Second  // for a kill to take effect, each try
 	deathWait = 5 * time.Second  // for the exits of a sandbox that died
 	drainWait = 10 * time.Second // without any progress of the output
+	// attachWait is for the end of a process whose time ran out while nobody
+	// was attached.
+	attachWait = time.Second
 	sigKill   = 9
 )
 
@@ -137,7 +140,9 @@ func (s *Sandbox) Attach(ctx context.Context, id string, opts ExecOptions, from 
 	}
 	timeout := opts.Timeout
 	if timeout > 0 {
-		timeout = max(timeout-now.Sub(from.Started), 1)
+		// One that ended in time while nobody looked has not run out of it, so
+		// its end gets a moment to arrive.
+		timeout = max(timeout-now.Sub(from.Started), attachWait)
 	}
 	if err := e.begin(ctx, proc, timeout); err != nil {
 		return nil, err

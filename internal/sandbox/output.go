@@ -18,6 +18,14 @@ type Sink interface {
 	Write(ctx context.Context, f Frame) error
 }
 
+// Witness is implemented by a Sink that lives on when this process dies. Saw
+// comes before more output is taken from the driver, and tells how far a stream
+// was read where that is farther than what Write got: such bytes are over the
+// cap, and the driver need not give them again. An error is one of Write.
+type Witness interface {
+	Saw(ctx context.Context, s Stream, seen int64) error
+}
+
 // SinkFunc is a function as a Sink.
 type SinkFunc func(ctx context.Context, f Frame) error
 

@@ -128,9 +128,22 @@ func (e *Exec) pump(ctx context.Context) error {
 		} else if f.Stream != Stdout {
 			continue
 		}
+		stream := f.Stream
 		if f, ok := t.take(f); ok {
 			e.keep(ctx, t, f)
 		}
+		e.witness(ctx, stream, t)
+	}
+}
+
+// witness tells the sink of what was seen and not kept.
+func (e *Exec) witness(ctx context.Context, s Stream, t *tally) {
+	w, ok := e.sink.(Witness)
+	if !ok || t.seen == t.kept {
+		return
+	}
+	if err := w.Saw(ctx, s, t.seen); err != nil {
+		e.refused(err)
 	}
 }
 
@@ -139,13 +152,18 @@ func (e *Exec) pump(ctx context.Context) error {
 func (e *Exec) keep(ctx context.Context, t *tally, f Frame) {
 	if e.sink != nil {
 		if err := e.sink.Write(ctx, f); err != nil {
-			e.err = fmt.Errorf("keep output: %w", err)
-			e.sink = nil
-			e.stdout.truncated, e.stderr.truncated = true, true
+			e.refused(err)
 			return
 		}
 	}
 	t.keep(f)
+}
+
+// refused lets go of a sink that failed.
+func (e *Exec) refused(err error) {
+	e.err = fmt.Errorf("keep output: %w", err)
+	e.sink = nil
+	e.stdout.truncated, e.stderr.truncated = true, true
 }
 
 // drain waits for the pump. Output that still makes progress gets all the time

@@ -129,3 +129,10 @@ func (r *Reference) Refused(jobID string) int {
 	defer r.mu.Unlock()
 	return r.jobs[jobID].refused
 }
+
+// Lost returns what workers said they lost of a job's sandboxes.
+func (r *Reference) Lost(jobID string) []dispatch.Lost {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.jobs[jobID].lost)
+}

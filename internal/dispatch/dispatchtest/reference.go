@@ -53,6 +53,7 @@ type work struct {
 	events   []dispatch.Happening
 	output   map[sandbox.Stream][]byte
 	refused  int
+	lost     []dispatch.Lost
 }
 
 // visit is one session.
@@ -154,7 +155,7 @@ func (r *Reference) Register(_ context.Context, reg dispatch.Registration) (disp
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known, before := r.workers[reg.WorkerID]
+	known := r.workers[reg.WorkerID]
 	for _, v := range r.sessions {
 		if v.worker != reg.WorkerID {
 			continue
@@ -164,11 +165,13 @@ func (r *Reference) Register(_ context.Context, reg dispatch.Registration) (disp
 		}
 		r.drop(v, fault.New(fault.Unauthenticated, "another session took over").WithCode("unknown_session"))
 	}
-	keep := reg.Holding
-	if before && known.Incarnation != reg.Incarnation {
-		keep = nil
+	for _, l := range reg.Lost {
+		if w := r.held(reg.WorkerID, l.Held); w != nil {
+			w.lost = append(w.lost, l)
+			r.giveBack(l.JobID)
+		}
 	}
-	r.giveBackAll(reg.WorkerID, keep)
+	r.giveBackAll(reg.WorkerID, reg.Holding)
 	r.workers[reg.WorkerID] = reg
 	v := &visit{id: r.next("session"), worker: reg.WorkerID}
 	r.sessions[v.id] = v

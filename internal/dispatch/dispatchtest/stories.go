@@ -102,6 +102,48 @@ func keepsLeases(t *testing.T, s *stage) {
 	}
 }
 
+func takesOver(t *testing.T, s *stage) {
+	old := s.register(t, registration("w", "1")).Session
+	ls := s.lease(t, old, s.submit(), s.submit())
+	kept, other := ls[0], ls[1]
+	s.report(t, old, happened(kept.Held, 1, `{"k":1}`))
+	r := registration("w", "2")
+	r.Holding = []dispatch.Held{kept.Held}
+	w := s.register(t, r)
+	if len(w.Gone) != 0 {
+		t.Fatalf("the lease was called gone: %v", w.Gone)
+	}
+	if again := s.lease(t, w.Session, other.JobID)[0]; again.Fence <= other.Fence {
+		t.Errorf("the fence of the other went from %d to %d", other.Fence, again.Fence)
+	}
+	one, two := happened(kept.Held, 1, `{"k":1}`), happened(kept.Held, 2, `{"k":2}`)
+	if refused := s.report(t, w.Session, one, two); len(refused) != 0 {
+		t.Errorf("a report was refused: %v", refused)
+	}
+	wantEvents(t, s.c.Events(kept.JobID), one, two)
+	if refused := s.finish(t, w.Session, result(kept)); len(refused) != 0 || len(s.c.Accepted(kept.JobID)) != 1 {
+		t.Errorf("the result was not accepted; refused: %v", refused)
+	}
+}
+
+func loses(t *testing.T, s *stage) {
+	_, l := s.start(t)
+	r := registration("w", "2")
+	r.Holding = []dispatch.Held{l.Held} // even if it says both
+	r.Lost = []dispatch.Lost{{Held: l.Held, Sandbox: "box", Reason: "it is gone"}, {Held: dispatch.Held{JobID: "nobody's", Fence: 7}}}
+	w := s.register(t, r)
+	if !slices.Equal(w.Gone, []dispatch.Held{l.Held}) {
+		t.Errorf("gone: %v, want %v", w.Gone, l.Held)
+	}
+	again := s.lease(t, w.Session, l.JobID)[0]
+	if again.Fence <= l.Fence {
+		t.Errorf("the fence went from %d to %d", l.Fence, again.Fence)
+	}
+	if refused := s.finish(t, w.Session, result(l)); !slices.Contains(refused, l.Held) {
+		t.Error("a result under the lost lease was accepted")
+	}
+}
+
 func goneAtRegistration(t *testing.T, s *stage) {
 	session := s.register(t, registration("w", "1")).Session
 	ls := s.lease(t, session, s.submit(), s.submit())

@@ -44,6 +44,8 @@ func Run(t *testing.T, h Harness) {
 		"an id is free after its worker left":                  idFree,
 		"a new incarnation gives the old one's leases back":    newIncarnation,
 		"the same incarnation keeps its leases over a restart": keepsLeases,
+		"a new incarnation keeps the leases that it names":     takesOver,
+		"what a new incarnation lost goes back":                loses,
 		"leases that are gone are named at registration":       goneAtRegistration,
 		// Lease.
 		"no work is no leases":                             noWork,
