@@ -1,5 +1,7 @@
 // Command aurea-guest is PID 1 of a sandbox. It speaks with the worker over
 // its standard input and output; package internal/guest/inside is all of it.
+// Called with the word probe it is the isolation probe instead, which a worker
+// runs as a command to see whether the sandbox holds.
 package main
 
 import (
@@ -11,9 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aurea-dev/aurea/internal/guest/inside"
+	probe "github.com/aurea-dev/aurea/internal/probe/inside"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "probe" {
+		os.Exit(probe.Main(os.Args[2:], os.Stdout))
+	}
 	// Some work is done on threads that are thrown away afterwards. The first
 	// thread cannot be, so it does nothing but wait.
 	runtime.LockOSThread()
