@@ -187,6 +187,21 @@ type Worker struct {
 	Connected    bool      `json:"connected"`
 	RegisteredAt time.Time `json:"registered_at"`
 	SeenAt       time.Time `json:"seen_at"`
+
+	DriverStatus []DriverStatus `json:"driver_status"`
+}
+
+// DriverStatus says of one driver of a worker whether it is served, and how
+// that was proved.
+type DriverStatus struct {
+	Name      string     `json:"name"`
+	Version   string     `json:"version"`
+	Isolation string     `json:"isolation"`
+	Status    string     `json:"status"` // "served" or "degraded"
+	Reason    string     `json:"reason"`
+	Tried     int        `json:"tried"`
+	Stopped   int        `json:"stopped"`
+	ProbedAt  *time.Time `json:"probed_at"`
 }
 
 // Workers lists the workers that have registered.
@@ -205,6 +220,8 @@ type Health struct {
 	SandboxAvailable bool      `json:"sandbox_available"`
 	Workers          int       `json:"workers"`
 	Drivers          []string  `json:"drivers"`
+
+	DriverStatus []DriverStatus `json:"driver_status"`
 }
 
 // Health asks how the server is doing.

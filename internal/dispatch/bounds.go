@@ -15,11 +15,13 @@ import (
 
 // Bounds of single fields.
 const (
-	maxWord  = 200      // bytes of an id or a name
-	maxText  = 4096     // bytes of a reason or an artifact's name
-	maxNames = 64       // models, drivers
-	maxSlots = 10_000   // jobs at a time on one worker
-	maxData  = 64 << 10 // bytes of what a happening says
+	maxWord  = 200    // bytes of an id or a name
+	maxText  = 4096   // bytes of a reason or an artifact's name
+	maxNames = 64     // models, drivers
+	maxSlots = 10_000 // jobs at a time on one worker
+	// maxVerdict bounds what is said of a driver that is not served.
+	maxVerdict = 4096
+	maxData    = 64 << 10 // bytes of what a happening says
 	// maxDetails bounds what a result says for people and programs; bytes that
 	// matter are artifacts.
 	maxDetails = 1 << 20
@@ -56,7 +58,7 @@ func (r Registration) Check() error {
 		return err
 	}
 	for i, d := range r.Drivers {
-		if err := checkWord(at("drivers", i)+".name", d.Name); err != nil {
+		if err := d.check(at("drivers", i)); err != nil {
 			return err
 		}
 	}
@@ -72,6 +74,22 @@ func (r Registration) Check() error {
 		}
 	}
 	return nil
+}
+
+func (d DriverSummary) check(field string) error {
+	if err := checkWord(field+".name", d.Name); err != nil {
+		return err
+	}
+	if err := checkText(field+".version", d.Version, maxWord); err != nil {
+		return err
+	}
+	if err := checkText(field+".degraded", d.Degraded, maxVerdict); err != nil || d.Probe == nil {
+		return err
+	}
+	if d.Probe.Stopped < 0 || d.Probe.Tried < d.Probe.Stopped {
+		return fault.Field(field+".probe", "stops %d of %d attempts", d.Probe.Stopped, d.Probe.Tried)
+	}
+	return checkText(field+".probe.exempt", d.Probe.Exempt, maxVerdict)
 }
 
 func (l Lost) check(field string) error {

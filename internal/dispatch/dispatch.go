@@ -115,7 +115,21 @@ type Lost struct {
 // DriverSummary says what a worker can make sandboxes with.
 type DriverSummary struct {
 	Name         string               `json:"name"`
+	Version      string               `json:"version,omitempty"`
 	Capabilities sandbox.Capabilities `json:"capabilities"`
+	// Degraded is why the worker does not serve the driver; "" is served.
+	Degraded string `json:"degraded,omitempty"`
+	// Probe is how the driver was proved; nil where it was not.
+	Probe *ProbeSummary `json:"probe,omitempty"`
+}
+
+// ProbeSummary is what the isolation probe of a driver came to.
+type ProbeSummary struct {
+	At      time.Time `json:"at"`
+	Tried   int       `json:"tried"`
+	Stopped int       `json:"stopped"`
+	// Exempt says why nothing had to be proved.
+	Exempt string `json:"exempt,omitempty"`
 }
 
 // Welcome is the manager's answer to a registration.

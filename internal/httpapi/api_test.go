@@ -287,6 +287,15 @@ func TestSystem(t *testing.T) {
 	if h["ready"] != true {
 		t.Fatal(h)
 	}
+	d.health = job.Health{Workers: 1, Proofs: []job.Driver{{Name: "gvisor", Degraded: "a hole", Tried: 3, Stopped: 2}}}
+	d.ask("GET", "/health", "").into(200, &h)
+	of, _ := h["driver_status"].([]any)
+	if h["status"] != "degraded" || h["sandbox_available"] != false || len(of) != 1 {
+		t.Fatal(h)
+	}
+	if one, _ := of[0].(map[string]any); one["status"] != "degraded" || one["reason"] != "a hole" || one["tried"] != 3.0 || one["stopped"] != 2.0 {
+		t.Fatal(h)
+	}
 	d.health = job.Health{}
 	d.ask("GET", "/api/v1/health", "").into(200, &h)
 	if h["status"] != "degraded" || h["sandbox_available"] != false {

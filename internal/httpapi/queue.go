@@ -34,6 +34,8 @@ type WorkerBody struct {
 	Connected    bool      `json:"connected"`
 	RegisteredAt time.Time `json:"registered_at"`
 	SeenAt       time.Time `json:"seen_at"`
+
+	DriverStatus []DriverBody `json:"driver_status" nullable:"false" doc:"How each driver was proved; empty while the worker is away."`
 }
 
 type workersOutput struct {
@@ -110,6 +112,7 @@ func (a *API) workers(ctx context.Context, _ *struct{}) (*workersOutput, error) 
 		out.Body = append(out.Body, WorkerBody{
 			ID: w.ID, Role: w.Role, Models: append([]string{}, w.Models...), Drivers: append([]string{}, w.Drivers...), Slots: w.Slots,
 			Version: w.Version, Connected: w.Connected, RegisteredAt: w.RegisteredAt.UTC(), SeenAt: w.SeenAt.UTC(),
+			DriverStatus: driverBodies(w.Proofs),
 		})
 	}
 	return out, nil

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
+	"github.com/aurea-dev/aurea/internal/job"
 )
 
 // RootBody says what is here.
@@ -23,14 +25,16 @@ type RootBody struct {
 // HealthBody says how the whole is doing. It has what each of the systems that
 // Aurea stands in for used to say.
 type HealthBody struct {
-	Status           string    `json:"status" enum:"healthy,degraded" doc:"degraded when the database does not answer or no sandbox can be made."`
+	Status           string    `json:"status" enum:"healthy,degraded" doc:"degraded when the database does not answer, no sandbox can be made, or a driver failed its proof."`
 	Version          string    `json:"version"`
 	UptimeSeconds    float64   `json:"uptime_seconds"`
 	Timestamp        time.Time `json:"timestamp"`
 	SandboxAvailable bool      `json:"sandbox_available" doc:"Whether a connected worker can make sandboxes."`
 	DockerVersion    *string   `json:"docker_version" doc:"null: no Docker is needed."`
 	Workers          int       `json:"workers" doc:"How many workers are connected."`
-	Drivers          []string  `json:"drivers" nullable:"false" doc:"What they make sandboxes with."`
+	Drivers          []string  `json:"drivers" nullable:"false" doc:"What they make sandboxes with; a degraded driver is not among them."`
+
+	DriverStatus []DriverBody `json:"driver_status" nullable:"false" doc:"Every driver that a connected worker has, and how it was proved."`
 }
 
 type healthOutput struct{ Body HealthBody }
@@ -68,6 +72,7 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	now := a.cfg.Now()
 	b := HealthBody{
 		Status: "healthy", Version: a.cfg.Version, UptimeSeconds: now.Sub(a.started).Seconds(), Timestamp: now.UTC(), Drivers: []string{},
+		DriverStatus: []DriverBody{},
 	}
 	h, err := a.cfg.Manager.Health(ctx)
 	if err != nil {
@@ -80,8 +85,10 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	}
 	b.Workers = h.Workers
 	b.Drivers = append(b.Drivers, h.Drivers...)
+	b.DriverStatus = driverBodies(h.Proofs)
 	b.SandboxAvailable = h.Workers > 0 && len(h.Drivers) > 0
-	if !b.SandboxAvailable {
+	failed := slices.ContainsFunc(h.Proofs, func(d job.Driver) bool { return d.Degraded != "" })
+	if !b.SandboxAvailable || failed {
 		b.Status = "degraded"
 	}
 	return &healthOutput{Body: b}, nil

@@ -8,4 +8,6 @@ type Health struct {
 	Uptime  time.Duration
 	Workers int
 	Drivers []string // what they can make sandboxes with, each once
+	// Proofs are the drivers of all of them, also those that are not served.
+	Proofs []Driver
 }

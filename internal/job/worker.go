@@ -14,8 +14,11 @@ type Worker struct {
 	Role        string   `json:"role"`
 	Models      []string `json:"models,omitempty"` // further names it answers to
 	Drivers     []string `json:"drivers"`
-	Slots       int      `json:"slots"`
-	Version     string   `json:"version"`
+	// Proofs say of each driver whether it is served. They are known while the
+	// worker has a session, and are not kept.
+	Proofs  []Driver `json:"-"`
+	Slots   int      `json:"slots"`
+	Version string   `json:"version"`
 	// Connected says that its command stream is open, as far as is known.
 	Connected    bool      `json:"connected"`
 	RegisteredAt time.Time `json:"registered_at"`

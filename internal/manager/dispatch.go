@@ -34,6 +34,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	}
 	for _, d := range r.Drivers {
 		w.Drivers = append(w.Drivers, d.Name)
+		w.Proofs = append(w.Proofs, proof(d))
 	}
 	if err := m.admit(ctx, w); err != nil {
 		return dispatch.Welcome{}, err
@@ -49,6 +50,15 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	m.sessions.add(s)
 	m.work.wake()
 	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone}, nil
+}
+
+// proof is what a worker says of one of its drivers.
+func proof(d dispatch.DriverSummary) job.Driver {
+	p := job.Driver{Name: d.Name, Version: d.Version, Isolation: d.Capabilities.Isolation, Degraded: d.Degraded}
+	if d.Probe != nil {
+		p.Tried, p.Stopped, p.Exempt, p.ProbedAt = d.Probe.Tried, d.Probe.Stopped, d.Probe.Exempt, d.Probe.At
+	}
+	return p
 }
 
 // admit writes the worker down, unless another live one has its id.

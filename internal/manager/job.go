@@ -207,6 +207,9 @@ func (m *Manager) Workers(ctx context.Context) (ws []job.Worker, err error) {
 		ws, err = tx.Workers().List(ctx)
 		return err
 	})
+	for i := range ws {
+		ws[i].Proofs = m.sessions.proofs(ws[i].ID)
+	}
 	return ws, err
 }
 

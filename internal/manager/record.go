@@ -100,16 +100,20 @@ func (m *Manager) Health(ctx context.Context) (job.Health, error) {
 	if err != nil {
 		return h, err
 	}
-	seen := map[string]bool{}
+	seen, told := map[string]bool{}, map[job.Driver]bool{}
 	for _, w := range ws {
 		if !m.sessions.attending(w.ID) {
 			continue
 		}
 		h.Workers++
-		for _, d := range w.Drivers {
-			if !seen[d] {
-				seen[d] = true
-				h.Drivers = append(h.Drivers, d)
+		for _, d := range w.Proofs {
+			if !told[d] {
+				told[d] = true
+				h.Proofs = append(h.Proofs, d)
+			}
+			if d.Degraded == "" && !seen[d.Name] {
+				seen[d.Name] = true
+				h.Drivers = append(h.Drivers, d.Name)
 			}
 		}
 	}

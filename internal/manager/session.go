@@ -64,6 +64,16 @@ func (ss *sessions) get(id string) (*session, error) {
 // attending reports whether the worker's command stream is open here.
 func (ss *sessions) attending(worker string) bool { return ss.receiver(worker) != nil }
 
+// proofs are what the worker's drivers came to, where it has a session here.
+func (ss *sessions) proofs(worker string) []job.Driver {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if s := ss.byWorker[worker]; s != nil {
+		return s.worker.Proofs
+	}
+	return nil
+}
+
 func (ss *sessions) receiver(worker string) dispatch.Receiver {
 	ss.mu.Lock()
 	s := ss.byWorker[worker]
