@@ -27,6 +27,10 @@ func main() {
 	debug.SetGCPercent(50)
 	unix.Umask(0o022)
 
+	if len(os.Args) > 1 && os.Args[1] == "container" {
+		fmt.Fprintln(os.Stderr, "aurea-guest:", inside.RunContainer(os.Args[2:]))
+		os.Exit(1)
+	}
 	err := inside.KeepPrivileges()
 	if err == nil {
 		var engine *inside.Engine

@@ -66,11 +66,11 @@ type channel struct {
 // New returns an Engine that listens on in and speaks on out.
 func New(in io.Reader, out io.Writer) (*Engine, error) {
 	e := newEngine(in, out)
-	s, err := newLinux(e)
+	trees, err := newGroups()
 	if err != nil {
 		return nil, err
 	}
-	e.system = s
+	e.system = newLinux(e, trees)
 	return e, nil
 }
 

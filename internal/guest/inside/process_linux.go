@@ -18,8 +18,8 @@ import (
 
 // linux is the system in a sandbox.
 type linux struct {
-	e      *Engine
-	groups *groups
+	e     *Engine
+	trees trees
 
 	mu sync.Mutex
 	// started is signalled when there is a child to wait for.
@@ -31,7 +31,7 @@ type linux struct {
 // process is a command's process with what the guest holds of it.
 type process struct {
 	pid   int
-	group string
+	tree  string
 	in    *os.File    // nil without input
 	out   [2]*os.File // the second is nil with a terminal
 	tty   *os.File
@@ -41,15 +41,11 @@ type process struct {
 	alive bool // not reaped, so the pid is its own
 }
 
-func newLinux(e *Engine) (*linux, error) {
-	groups, err := newGroups()
-	if err != nil {
-		return nil, err
-	}
-	l := &linux{e: e, groups: groups, children: map[int]*command{}}
+func newLinux(e *Engine, trees trees) *linux {
+	l := &linux{e: e, trees: trees, children: map[int]*command{}}
 	l.started = sync.NewCond(&l.mu)
 	go l.reap() // lives as long as PID 1 does
-	return l, nil
+	return l
 }
 
 // start implements system.
@@ -72,30 +68,26 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		p.close()
 		return nil, nil, err
 	}
-	group, fd, err := l.groups.make()
+	attr := &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid},
+		Setsid:     true,
+		Setctty:    open.TTY,
+	}
+	tree, planted, err := l.trees.plant(attr)
 	if err != nil {
 		p.close()
 		return nil, nil, err
 	}
-	p.group = group
-	defer func() { _ = unix.Close(fd) }()
+	p.tree = tree
+	defer planted()
 	err = l.fork(c, p, path, open, &syscall.ProcAttr{
-		Dir:   open.Dir,
-		Env:   open.Env,
-		Files: descriptors(theirs),
-		Sys: &syscall.SysProcAttr{
-			Credential:  &syscall.Credential{Uid: user.uid, Gid: user.gid},
-			Setsid:      true,
-			Setctty:     open.TTY,
-			UseCgroupFD: true,
-			CgroupFD:    fd,
-		},
+		Dir: open.Dir, Env: open.Env, Files: descriptors(theirs), Sys: attr,
 	})
 	if err == nil {
 		return p, nil, nil
 	}
 	p.close()
-	l.groups.remove(group)
+	l.trees.remove(tree)
 	if code := exitCode(err); code != 0 {
 		return nil, &wire.Exit{Code: code}, nil
 	}
@@ -338,7 +330,7 @@ type (
 // signal implements system.
 func (l *linux) signal(p *process, signal int, tree bool) error {
 	if tree {
-		return l.groups.signal(p.group, syscall.Signal(signal))
+		return l.trees.signal(p.tree, syscall.Signal(signal))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -386,7 +378,7 @@ func (l *linux) collect(pid int) {
 	var status unix.WaitStatus
 	if c == nil {
 		_, _ = unix.Wait4(pid, &status, 0, nil)
-		l.groups.sweep()
+		l.trees.sweep()
 		return
 	}
 	p := c.process
@@ -405,5 +397,5 @@ func (l *linux) collect(pid int) {
 	}
 	close(p.ended)
 	c.finished(exit)
-	l.groups.remove(p.group)
+	l.trees.remove(p.tree)
 }
