@@ -26,6 +26,7 @@ func (r *run) takeWork(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.life, func() { cancel(context.Cause(r.life)) })()
+	r.awaitProof(ctx)
 	var loops sync.WaitGroup
 	for range leasers {
 		loops.Go(func() { r.leaseLoop(ctx) })

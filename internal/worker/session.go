@@ -124,7 +124,7 @@ func (s *session) register(ctx context.Context) error {
 func (r *run) summaries() []dispatch.DriverSummary {
 	all := make([]dispatch.DriverSummary, 0, len(r.Drivers))
 	for name, d := range r.Drivers {
-		all = append(all, dispatch.DriverSummary{Name: name, Capabilities: d.Capabilities()})
+		all = append(all, r.summary(name, d))
 	}
 	slices.SortFunc(all, func(a, b dispatch.DriverSummary) int { return strings.Compare(a.Name, b.Name) })
 	return all

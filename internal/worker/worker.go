@@ -14,6 +14,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/probe"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -31,6 +32,9 @@ type Config struct {
 	// that is used. The caller closes them after Run.
 	Drivers map[string]sandbox.Driver
 	Driver  string
+	// Probe proves a driver at the start; one that fails is not served. nil
+	// serves every driver unproved, which is for tests.
+	Probe func(ctx context.Context, d sandbox.Driver) probe.Report
 	// Base is the worker's folder; it is made where it is missing.
 	Base     string
 	WorkerID string
@@ -132,6 +136,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	r := newRun(ctx, w.config, folder, archive)
 	defer r.end(errStopped)
 	r.sweep(ctx)
+	r.prove(ctx)
 	if err := r.session.renew(ctx, ""); err != nil {
 		if ctx.Err() != nil && r.failure() == nil {
 			return nil
@@ -155,6 +160,7 @@ type run struct {
 	life context.Context
 	end  context.CancelCauseFunc
 
+	proofs  proofs
 	session *session
 	slots   *slots
 	seals   chan struct{} // tokens of those who pack and sync after their slot
