@@ -1,0 +1,3 @@
+package docker_test
+
+func attack() int { return 0 }

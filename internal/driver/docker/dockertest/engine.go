@@ -1,0 +1,230 @@
+// Package dockertest starts a Docker Engine of its own for tests: on a private
+// socket, with private folders and without touching the host's network, with
+// one image of a plain Debian with Python.
+package dockertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+)
+
+// Image is the name of the image that the engine has.
+const Image = "aurea-test:latest"
+
+// The packages that Start needs, for those who must install them.
+const packages = "docker.io mmdebstrap"
+
+// Engine is a running Docker Engine.
+type Engine struct {
+	// Host is its address.
+	Host string
+
+	dir    string
+	daemon *exec.Cmd
+	exited chan error
+	log    *os.File
+}
+
+// Missing says why no engine can be started here; "" is no reason.
+func Missing() string {
+	if os.Geteuid() != 0 {
+		return "a Docker Engine of our own needs root"
+	}
+	for _, name := range []string{"dockerd", "containerd", "runc", "mmdebstrap"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return fmt.Sprintf("%s is missing; install %s", name, packages)
+		}
+	}
+	return ""
+}
+
+// Start starts an engine that has Image. flags go to the daemon. The first run
+// on a machine makes the image, which takes a minute or two.
+func Start(ctx context.Context, flags ...string) (e *Engine, err error) {
+	tarball, err := makeImage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "dockerd")
+	if err != nil {
+		return nil, fmt.Errorf("make the engine's folder: %w", err)
+	}
+	e = &Engine{Host: "unix://" + filepath.Join(dir, "sock"), dir: dir, exited: make(chan error, 1)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Stop())
+		}
+	}()
+	if err := e.launch(flags); err != nil {
+		return e, err
+	}
+	if err := e.await(ctx); err != nil {
+		return e, err
+	}
+	return e, e.load(ctx, tarball)
+}
+
+// launch starts the daemon. It brings its own containerd.
+func (e *Engine) launch(flags []string) error {
+	config := filepath.Join(e.dir, "daemon.json")
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		return fmt.Errorf("write the engine's configuration: %w", err)
+	}
+	// Users that are mapped must be able to pass through.
+	if err := os.Chmod(e.dir, 0o711); err != nil {
+		return fmt.Errorf("open the engine's folder: %w", err)
+	}
+	log, err := os.Create(filepath.Join(e.dir, "log"))
+	if err != nil {
+		return fmt.Errorf("make the engine's log: %w", err)
+	}
+	e.log = log
+	args := append([]string{
+		"--config-file", config,
+		"--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
+		"--pidfile", filepath.Join(e.dir, "pid"), "--host", e.Host,
+		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
+	}, flags...)
+	e.daemon = exec.Command("dockerd", args...)
+	e.daemon.Stdout, e.daemon.Stderr = log, log
+	// It goes when we go, even if we are killed.
+	e.daemon.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
+	if err := e.daemon.Start(); err != nil {
+		return fmt.Errorf("start dockerd: %w", err)
+	}
+	go func() { e.exited <- e.daemon.Wait() }()
+	return nil
+}
+
+// await waits until the engine answers.
+func (e *Engine) await(ctx context.Context) error {
+	const patience, pause = 90 * time.Second, 50 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	api, err := client.New(client.WithHost(e.Host))
+	if err != nil {
+		return fmt.Errorf("reach the engine: %w", err)
+	}
+	defer func() { _ = api.Close() }()
+	for {
+		_, err := api.Ping(ctx, client.PingOptions{})
+		if err == nil {
+			return nil
+		}
+		select {
+		case end := <-e.exited:
+			e.exited <- end
+			return fmt.Errorf("dockerd ended (%v): %s", end, e.lastWords())
+		case <-ctx.Done():
+			return fmt.Errorf("dockerd does not answer (%w): %s", err, e.lastWords())
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (e *Engine) lastWords() string {
+	const enough = 1000
+	body, _ := os.ReadFile(e.log.Name())
+	return string(bytes.TrimSpace(body[max(0, len(body)-enough):]))
+}
+
+// load gives the engine its image.
+func (e *Engine) load(ctx context.Context, tarball string) error {
+	f, err := os.Open(tarball)
+	if err != nil {
+		return fmt.Errorf("open the image: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	api, err := client.New(client.WithHost(e.Host))
+	if err != nil {
+		return fmt.Errorf("reach the engine: %w", err)
+	}
+	defer func() { _ = api.Close() }()
+	answer, err := api.ImageImport(ctx, client.ImageImportSource{Source: f, SourceName: "-"}, Image, client.ImageImportOptions{})
+	if err != nil {
+		return fmt.Errorf("import the image: %w", err)
+	}
+	defer func() { _ = answer.Close() }()
+	said, err := io.ReadAll(answer)
+	if err != nil || bytes.Contains(said, []byte("errorDetail")) {
+		return fmt.Errorf("import the image: %w: %s", err, said)
+	}
+	return nil
+}
+
+// Stop ends the engine, with all of its containers, and removes its folders.
+func (e *Engine) Stop() error {
+	const patience = 30 * time.Second
+	if e.daemon != nil && e.daemon.Process != nil {
+		_ = e.daemon.Process.Signal(unix.SIGTERM)
+		select {
+		case <-e.exited:
+		case <-time.After(patience):
+			_ = e.daemon.Process.Kill()
+			<-e.exited
+		}
+	}
+	if e.log != nil {
+		_ = e.log.Close()
+	}
+	// What a killed engine leaves mounted would keep its folder.
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return fmt.Errorf("look for mounts: %w", err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], e.dir+"/") {
+			_ = unix.Unmount(fields[1], unix.MNT_DETACH)
+		}
+	}
+	if err := os.RemoveAll(e.dir); err != nil {
+		return fmt.Errorf("remove the engine's folder: %w", err)
+	}
+	return nil
+}
+
+// makeImage returns a tarball of a root, which is kept between runs.
+func makeImage(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the cache folder: %w", err)
+	}
+	dir := filepath.Join(cache, "aurea-test")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("make the cache folder: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("lock the cache folder: %w", err)
+	}
+	defer func() { _ = lock.Close() }() // which unlocks
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock the cache folder: %w", err)
+	}
+	tarball := filepath.Join(dir, "bookworm-python3.tar")
+	if _, err := os.Stat(tarball); err == nil {
+		return tarball, nil
+	}
+	aside := filepath.Join(dir, "new.tar")
+	make := exec.CommandContext(ctx, "mmdebstrap", "--variant=minbase", "--include=python3",
+		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
+		"--dpkgopt=path-exclude=/usr/share/locale/*", "bookworm", aside)
+	if out, err := make.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make an image with mmdebstrap: %w: %s", err, out)
+	}
+	if err := os.Rename(aside, tarball); err != nil {
+		return "", fmt.Errorf("keep the image: %w", err)
+	}
+	return tarball, nil
+}

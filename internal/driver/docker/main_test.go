@@ -1,0 +1,177 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/aurea-dev/aurea/internal/driver/docker"
+	"github.com/aurea-dev/aurea/internal/driver/docker/dockertest"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// What the tests work with; empty where there is no engine.
+var (
+	engineHost string
+	guestPath  string
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv("AUREA_TEST_ATTACKER") != "" {
+		return attack()
+	}
+	if dockertest.Missing() == "" {
+		stop, err := begin()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer stop()
+	}
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(goleak.IgnoreAnyFunction("os/exec.(*Cmd).Wait")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// begin builds the guest and starts an engine.
+func begin() (stop func(), err error) {
+	dir, err := os.MkdirTemp("", "aurea-bin")
+	if err != nil {
+		return nil, err
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "github.com/aurea-dev/aurea/cmd/aurea-guest")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the guest: %w\n%s", err, out)
+	}
+	e, err := dockertest.Start(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	engineHost, guestPath = e.Host, filepath.Join(dir, "aurea-guest")
+	return func() {
+		if err := e.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		_ = os.RemoveAll(dir)
+	}, nil
+}
+
+// needEngine leaves the test out where no engine can be, but not in CI.
+func needEngine(t testing.TB) {
+	t.Helper()
+	if engineHost != "" {
+		return
+	}
+	reason := dockertest.Missing()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
+func config(t testing.TB, folder string) docker.Config {
+	t.Helper()
+	return docker.Config{
+		StateDir: folder, Host: engineHost, Guest: guestPath, Image: dockertest.Image,
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+}
+
+// open opens a driver on the folder.
+func open(t testing.TB, folder string) *docker.Driver {
+	t.Helper()
+	needEngine(t)
+	d, err := docker.New(context.Background(), config(t, folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// opened opens a driver for the test alone, and looks afterwards whether
+// anything is left of it on the host.
+func opened(t testing.TB) *docker.Driver {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, dir)
+	t.Cleanup(func() {
+		left, err := d.List(context.Background())
+		if err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		if left := traces(t, dir); len(left) > 0 {
+			t.Errorf("left on the host: %q", left)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// traces returns the processes and mounts that name a folder.
+func traces(t testing.TB, dir string) []string {
+	t.Helper()
+	var found []string
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range cmdlines {
+		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(dir)) {
+			found = append(found, string(line))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// box makes a sandbox that is destroyed at the end of the test.
+func box(t testing.TB, d *docker.Driver, spec sandbox.Spec) sandbox.Box {
+	t.Helper()
+	id, err := sandbox.NewID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.ID = id
+	b, err := d.Create(t.Context(), spec, func(sandbox.Handle) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Destroy(context.Background(), b.Handle()); err != nil {
+			t.Errorf("destroy: %v", err)
+		}
+	})
+	return b
+}
