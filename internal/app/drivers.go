@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/driver/docker"
 	"github.com/aurea-dev/aurea/internal/driver/fake"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor/embedded"
@@ -20,12 +21,24 @@ import (
 
 // drivers is every way to make sandboxes that is linked in. Only the one that
 // is chosen is opened; stateDir is its own folder.
-func drivers() map[string]func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
+func drivers(cfg *config.Config) map[string]func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
 	return map[string]func(context.Context, string, *slog.Logger) (sandbox.Driver, error){
+		"docker": func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
+			bin, err := embedded.Find(stateDir)
+			if err != nil {
+				return nil, err
+			}
+			return docker.New(ctx, docker.Config{
+				StateDir: stateDir, Guest: bin.Guest, Host: cfg.DockerHost, Runtime: cfg.DockerRuntime, Image: cfg.Image, Logger: log,
+			})
+		},
 		"fake": func(context.Context, string, *slog.Logger) (sandbox.Driver, error) {
 			return fake.New(fake.Options{})
 		},
 		"gvisor": func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
+			if cfg.Image != "" && cfg.Image != "host" {
+				return nil, fault.Field("--image/SANDBOX_IMAGE", "the gvisor driver has no image but the host's own yet; leave it out").WithCode("refused_setting")
+			}
 			bin, err := embedded.Find(stateDir)
 			if err != nil {
 				return nil, err
@@ -37,9 +50,9 @@ func drivers() map[string]func(ctx context.Context, stateDir string, log *slog.L
 
 // openDrivers opens the driver that is asked for.
 func openDrivers(ctx context.Context, cfg *config.Config, log *slog.Logger) (map[string]sandbox.Driver, func(), error) {
-	open, ok := drivers()[cfg.Driver]
+	open, ok := drivers(cfg)[cfg.Driver]
 	if !ok {
-		known := strings.Join(slices.Sorted(maps.Keys(drivers())), ", ")
+		known := strings.Join(slices.Sorted(maps.Keys(drivers(cfg))), ", ")
 		return nil, nil, fault.Field("--driver/AUREA_DRIVER", "%q is not a driver; the drivers are %s", cfg.Driver, known).WithCode("bad_setting")
 	}
 	state := filepath.Join(cfg.SandboxBase, "driver", cfg.Driver)

@@ -36,10 +36,14 @@ type Config struct {
 	WorkerRole   string
 	WorkerModels []string
 	Driver       string
+	Image        string // of sandboxes that name none; "" is the driver's own
 	Concurrency  int
 	DrainTimeout time.Duration
 	OnStop       string // KeepSandboxes or EndSandboxes
 	Snapshots    string // "on" or "off"
+
+	DockerHost    string // address of the Docker Engine
+	DockerRuntime string // "" is the engine's default
 
 	Roles        map[string]string // role → worker or model, binding
 	RoleFallback string

@@ -130,8 +130,23 @@ func workerSettings() []setting {
 		},
 		{
 			key: "driver", env: "AUREA_DRIVER", flag: "driver", roles: own, init: "gvisor",
-			help: "how sandboxes are made: `gvisor`, or `fake` for tests and dry runs, which executes nothing",
+			help: "how sandboxes are made: `gvisor`, `docker`, or `fake` for tests and dry runs, which executes nothing",
 			at:   some(func(c *Config) *string { return &c.Driver }),
+		},
+		{
+			key: "image", env: "SANDBOX_IMAGE", flag: "image", roles: own,
+			help: "image of sandboxes that name none; with `docker` an image that the engine has, with `gvisor` only `host` yet",
+			at:   text(func(c *Config) *string { return &c.Image }),
+		},
+		{
+			key: "docker_host", env: "DOCKER_HOST", flag: "docker-host", roles: own, init: "unix:///var/run/docker.sock",
+			help: "address of the Docker Engine for the driver `docker`: a socket on this machine, or a proxy on the loopback as `tcp://127.0.0.1:PORT`",
+			at:   some(func(c *Config) *string { return &c.DockerHost }),
+		},
+		{
+			key: "docker_runtime", env: "AUREA_DOCKER_RUNTIME", flag: "docker-runtime", roles: own,
+			help: "runtime of the Docker Engine to make containers with, such as `runsc`; empty is the engine's default",
+			at:   text(func(c *Config) *string { return &c.DockerRuntime }),
 		},
 		{
 			key: "concurrency", env: "AUREA_CONCURRENCY", flag: "concurrency", roles: own, init: "4",

@@ -53,12 +53,12 @@ func variables() []variable {
 		used("MANAGER_URL"),
 		used("WORKER_ID"),
 		used("SANDBOX_BASE"),
+		used("SANDBOX_IMAGE"),
 		used("DATABASE_URL"),
 		used("LOG_LEVEL"),
 		{name: "MAX_CONCURRENT_JOBS", standing: Alias, of: "AUREA_CONCURRENCY", convert: asIs},
 		{name: "SHUTDOWN_TIMEOUT_MS", standing: Alias, of: "AUREA_DRAIN_TIMEOUT", convert: milliseconds},
 
-		stops("SANDBOX_IMAGE", "images other than the host's own come later"),
 		stops("SANDBOX_SNAPSHOT", "sandboxes that start from a snapshot come later"),
 		stops("SANDBOX_CPU_LIMIT", limitsLater),
 		stops("SANDBOX_MEMORY_LIMIT", limitsLater),
