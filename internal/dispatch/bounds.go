@@ -118,6 +118,9 @@ func (r ExtendRequest) Check() error {
 	if err := checkHeld("held", r.Held); err != nil {
 		return err
 	}
+	if err := checkText("paused", r.Paused, maxText); err != nil {
+		return err
+	}
 	return checkWord("session", r.Session)
 }
 

@@ -170,6 +170,8 @@ type Lease struct {
 type ExtendRequest struct {
 	Session string `json:"session"`
 	Held    []Held `json:"held"`
+	// Paused says why the worker takes no more work for now, if it does not.
+	Paused string `json:"paused,omitempty"`
 }
 
 // ExtendAnswer says which leases are gone; the others run until Until.

@@ -21,7 +21,7 @@ const (
 	// attachWait is for the end of a process whose time ran out while nobody
 	// was attached.
 	attachWait = time.Second
-	sigKill   = 9
+	sigKill    = 9
 )
 
 var (

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
 )
 
@@ -22,6 +21,7 @@ import (
 type base struct {
 	folder   string
 	identity string
+	boot     string // this run of the machine
 	lock     *os.File
 }
 
@@ -34,7 +34,7 @@ func openBase(folder string) (*base, error) {
 		return nil, fmt.Errorf("find the worker's folder: %w", err)
 	}
 	b := &base{folder: folder}
-	for _, sub := range []string{"", "workspaces", "spool"} {
+	for _, sub := range []string{"", "workspaces", "spool", "leases"} {
 		if err := os.MkdirAll(filepath.Join(folder, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("make the worker's folder: %w", err)
 		}
@@ -43,7 +43,7 @@ func openBase(folder string) (*base, error) {
 		return nil, err
 	}
 	if b.identity, err = identify(filepath.Join(folder, "worker.json")); err == nil {
-		err = b.sweepSpool()
+		b.boot, err = bootID()
 	}
 	if err != nil {
 		b.close()
@@ -75,9 +75,12 @@ func (b *base) takeLock() error {
 
 func (b *base) close() { b.lock.Close() } //nolint:errcheck // closing gives the lock up
 
-func (b *base) snapshots() string               { return filepath.Join(b.folder, "snapshots") }
-func (b *base) workspace(jobID string) string   { return filepath.Join(b.folder, "workspaces", jobID) }
-func (b *base) spool(name string) string        { return filepath.Join(b.folder, "spool", name) }
+func (b *base) snapshots() string             { return filepath.Join(b.folder, "snapshots") }
+func (b *base) workspace(jobID string) string { return filepath.Join(b.folder, "workspaces", jobID) }
+func (b *base) spool(name string) string      { return filepath.Join(b.folder, "spool", name) }
+func (b *base) lease(h dispatch.Held) string {
+	return filepath.Join(b.folder, "leases", leaseName(h)+journalSuffix)
+}
 func (b *base) removeWorkspace(id string) error { return os.RemoveAll(b.workspace(id)) }
 
 // newWorkspace makes an empty workspace for a try. Every try starts clean.
@@ -95,14 +98,17 @@ func (b *base) newWorkspace(jobID string) (string, error) {
 	return dir, nil
 }
 
-// sweepSpool removes output that a dead process kept; its jobs were given out
-// again.
-func (b *base) sweepSpool() error {
+// sweepSpool removes output that a dead process kept, but for that of the leases
+// that are kept.
+func (b *base) sweepSpool(keep map[string]bool) error {
 	entries, err := os.ReadDir(filepath.Join(b.folder, "spool"))
 	if err != nil {
 		return fmt.Errorf("read spool: %w", err)
 	}
 	for _, e := range entries {
+		if name := strings.TrimSuffix(e.Name(), filepath.Ext(e.Name())); keep[name] {
+			continue
+		}
 		if err := os.RemoveAll(b.spool(e.Name())); err != nil {
 			return fmt.Errorf("sweep spool: %w", err)
 		}
@@ -152,26 +158,4 @@ func writeAside(path string, data []byte) error {
 		return err
 	}
 	return os.Rename(path+".tmp", path)
-}
-
-// sweep destroys the sandboxes that an earlier process of this worker left:
-// their jobs were given out again.
-func (r *run) sweep(ctx context.Context) {
-	const patience = 30 * time.Second
-	for name, d := range r.Drivers {
-		handles, err := d.List(ctx)
-		if err != nil {
-			r.log.Error("could not list the sandboxes of an earlier run", "driver", name, "error", err)
-			continue
-		}
-		for _, h := range handles {
-			bounded, cancel := context.WithTimeoutCause(ctx, patience, errStopped)
-			if err := d.Destroy(bounded, h); err != nil {
-				r.log.Error("could not destroy a sandbox of an earlier run", "driver", name, "sandbox", h.ID, "error", err)
-			} else {
-				r.log.Info("destroyed a sandbox of an earlier run", "driver", name, "sandbox", h.ID)
-			}
-			cancel()
-		}
-	}
 }

@@ -7,7 +7,8 @@
 //
 //	workspaces/{job}   what the newest try of a job left
 //	snapshots/         the same as reproducible, read-only tars
-//	spool/             output too large for memory, of this process only
+//	spool/             output that is not in memory, or must not be in memory alone
+//	leases/            a journal of each lease, for the process that comes after this one
 //	worker.json        who this worker is, made once
 //	worker.lock
 //
@@ -15,4 +16,15 @@
 // it, work.go does it, seal.go turns what it left into a result, report.go and
 // finish.go hand that over. session.go keeps the worker known to the manager,
 // and extend.go keeps the leases alive and takes commands.
+//
+// A worker that is killed at any moment is followed by one that goes on.
+// Everything that the next one has to know is in the journal of the lease
+// (journal.go) before it is done, and every byte of output is in the spool
+// before the driver may drop it; adopt.go reads both at the start, meets the
+// sandboxes again, and names in the registration what is held and what was
+// lost. This costs nothing with a driver that cannot recover sandboxes, and a
+// few small writes without a sync with one that can.
+//
+// room.go says how much is taken at a time: sandboxes, their memory, and
+// nothing while the disk is full.
 package worker

@@ -23,6 +23,7 @@ func (r *run) extend() {
 	for {
 		select {
 		case <-timer.C:
+		case <-r.changed:
 		case <-r.life.Done():
 			return
 		}
@@ -42,10 +43,10 @@ func (r *run) extend() {
 
 func (r *run) extendOnce() error {
 	// Also with nothing held: it tells the manager that this worker lives.
-	held := r.tasks.held()
+	held, paused := r.tasks.held(), r.pausedFor()
 	var answer dispatch.ExtendAnswer
 	err := r.session.call(r.life, dispatch.ReportTimeout, func(ctx context.Context, session string) (err error) {
-		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held})
+		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held, Paused: paused})
 		return err
 	})
 	if err != nil {

@@ -38,8 +38,8 @@ func (r *run) takeWork(ctx context.Context) {
 func (r *run) leaseLoop(ctx context.Context) {
 	var pause backoff
 	for {
-		n := r.slots.takeAll(ctx, dispatch.MaxLeases)
-		if n == 0 || r.tasks.awaitFewer(ctx, r.Slots+maxHeld) != nil {
+		n := r.room.takeAll(ctx, dispatch.MaxLeases)
+		if n == 0 || r.tasks.awaitFewer(ctx, r.Slots+maxHeld) != nil || r.awaitDisk(ctx) != nil {
 			return
 		}
 		var leases []dispatch.Lease
@@ -48,10 +48,10 @@ func (r *run) leaseLoop(ctx context.Context) {
 			return err
 		})
 		leases = leases[:min(len(leases), n)]
-		r.slots.give(n - len(leases))
+		r.room.give(n-len(leases), r.Limits.Memory)
 		for _, l := range leases {
 			// Also when ctx has ended meanwhile: what was given is done.
-			r.begin(l)
+			r.take(l)
 		}
 		if ctx.Err() != nil {
 			return
@@ -67,13 +67,13 @@ func (r *run) leaseLoop(ctx context.Context) {
 	}
 }
 
-// begin starts the work under a lease in a goroutine that holds one slot. The
+// take starts the work under a lease in a goroutine that has room for one. The
 // tries of one job share a workspace, so one waits until the one before it has
 // let go.
-func (r *run) begin(l dispatch.Lease) {
+func (r *run) take(l dispatch.Lease) {
 	t, before := r.tasks.add(r, l)
 	if t == nil {
-		r.slots.give(1)
+		r.room.give(1, r.Limits.Memory)
 		return
 	}
 	r.working.Go(func() {
@@ -83,47 +83,4 @@ func (r *run) begin(l dispatch.Lease) {
 		r.do(t)
 		r.tasks.letGo(t)
 	})
-}
-
-// slots counts how many more sandboxes may be made.
-type slots struct {
-	freed chan struct{} // one token: somebody gave something back
-
-	mu   sync.Mutex
-	free int
-}
-
-func newSlots(n int) *slots { return &slots{free: n, freed: make(chan struct{}, 1)} }
-
-// takeAll takes all that are free, at most most, and waits for at least one. It
-// returns 0 when ctx ends.
-func (s *slots) takeAll(ctx context.Context, most int) int {
-	for {
-		s.mu.Lock()
-		n := min(s.free, most)
-		s.free -= n
-		rest := s.free
-		s.mu.Unlock()
-		if rest > 0 {
-			wake(s.freed)
-		}
-		if n > 0 {
-			return n
-		}
-		select {
-		case <-s.freed:
-		case <-ctx.Done():
-			return 0
-		}
-	}
-}
-
-func (s *slots) give(n int) {
-	if n <= 0 {
-		return
-	}
-	s.mu.Lock()
-	s.free += n
-	s.mu.Unlock()
-	wake(s.freed)
 }

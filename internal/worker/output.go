@@ -3,8 +3,11 @@ package worker
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -23,30 +26,52 @@ const (
 // output keeps what an exec prints: in memory while it is small, then in the
 // spool. It is read again by offset as often as it takes to report it, so what
 // waits for a manager that is away costs disk and no memory.
+//
+// Durable output is in the spool from its first byte: the driver may drop what
+// Write has taken, and a later process must find it.
 type output struct {
-	base *base
-	name string
-	wake func() // the reporter
+	base    *base
+	name    string
+	journal *journal // nil where nobody could go on; else the output is durable
+	wake    func()   // the reporter
 
 	mu      sync.Mutex
 	closed  bool
 	streams [2]stream
+	seen    *os.File // how far the streams were read beyond what is kept
 }
 
-var _ sandbox.Sink = (*output)(nil)
+var (
+	_ sandbox.Sink    = (*output)(nil)
+	_ sandbox.Witness = (*output)(nil)
+)
 
 // stream is one of the two.
 type stream struct {
-	memory []byte
+	memory []byte   // holds everything while the stream is small
 	file   *os.File // holds everything once it is open
 	size   int64
 	sent   int64
 	since  time.Time // when the oldest byte came that was not sent
 }
 
-func (o *output) init(b *base, h dispatch.Held, wake func()) {
-	o.base, o.name, o.wake = b, fmt.Sprintf("%s-%d", h.JobID, h.Fence), wake
+// small reports whether the stream is in memory.
+func (s *stream) small() bool { return int64(len(s.memory)) == s.size }
+
+func (o *output) init(b *base, h dispatch.Held, j *journal, wake func()) {
+	o.base, o.name, o.journal, o.wake = b, leaseName(h), j, wake
 }
+
+// broken says that the spool has a hole, so that nobody can go on from it.
+func (o *output) broken(err error) error {
+	if o.journal != nil {
+		o.journal.drop()
+	}
+	return fmt.Errorf("spool output: %w", err)
+}
+
+// spool names the file of a stream.
+func (o *output) spool(i int) string { return o.base.spool(fmt.Sprintf("%s.%d", o.name, i+1)) }
 
 func index(s sandbox.Stream) int {
 	if s == sandbox.Stderr {
@@ -64,7 +89,7 @@ func (o *output) Write(_ context.Context, f sandbox.Frame) error {
 	}
 	s := &o.streams[index(f.Stream)]
 	if err := o.keep(s, f); err != nil {
-		return fmt.Errorf("spool output: %w", err)
+		return o.broken(err)
 	}
 	unsent := s.size - s.sent
 	if unsent == 0 {
@@ -78,13 +103,9 @@ func (o *output) Write(_ context.Context, f sandbox.Frame) error {
 }
 
 func (o *output) keep(s *stream, f sandbox.Frame) error {
-	if s.file == nil && s.size+int64(len(f.Data)) <= dispatch.MaxInline {
-		s.memory = append(s.memory, f.Data...)
-		return nil
-	}
-	if s.file == nil {
-		path := o.base.spool(fmt.Sprintf("%s.%d", o.name, f.Stream))
-		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	small := s.small() && s.size+int64(len(f.Data)) <= dispatch.MaxInline
+	if s.file == nil && (o.journal != nil || !small) {
+		file, err := os.OpenFile(o.spool(index(f.Stream)), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return err
 		}
@@ -92,9 +113,117 @@ func (o *output) keep(s *stream, f sandbox.Frame) error {
 			file.Close() //nolint:errcheck // it is useless
 			return err
 		}
-		s.file, s.memory = file, nil
+		s.file = file
 	}
-	_, err := s.file.WriteAt(f.Data, s.size)
+	if s.file != nil {
+		if _, err := s.file.WriteAt(f.Data, s.size); err != nil {
+			return err
+		}
+	}
+	if small {
+		s.memory = append(s.memory, f.Data...)
+	} else {
+		s.memory = nil
+	}
+	return nil
+}
+
+// Saw writes down how far a stream was read where less of it is kept.
+func (o *output) Saw(_ context.Context, s sandbox.Stream, seen int64) error {
+	if o.journal == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return fault.New(fault.Conflict, "the output is closed")
+	}
+	if o.seen == nil {
+		file, err := os.OpenFile(o.base.spool(o.name+".seen"), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return o.broken(err)
+		}
+		o.seen = file
+	}
+	var number [seenBytes]byte
+	binary.BigEndian.PutUint64(number[:], uint64(seen)) //nolint:gosec // it counts bytes
+	if _, err := o.seen.WriteAt(number[:], int64(index(s))*seenBytes); err != nil {
+		return o.broken(err)
+	}
+	return nil
+}
+
+// sizes counts what is kept of each stream.
+func (o *output) sizes() (stdout, stderr int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.streams[0].size, o.streams[1].size
+}
+
+// seenBytes is the length of a count in the file of Saw.
+const seenBytes = 8
+
+// resume opens the spool of an earlier process, and returns where it ends.
+func (o *output) resume() (sandbox.Resume, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var from sandbox.Resume
+	for i := range o.streams {
+		if err := o.reopen(i); err != nil {
+			return from, fmt.Errorf("open spool: %w", err)
+		}
+	}
+	file, err := os.OpenFile(o.base.spool(o.name+".seen"), os.O_RDWR, 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return from, fmt.Errorf("open spool: %w", err)
+	}
+	if err == nil {
+		o.seen = file
+	}
+	far := func(i int) int64 {
+		var count [seenBytes]byte
+		if o.seen == nil {
+			return o.streams[i].size
+		}
+		if _, err := o.seen.ReadAt(count[:], int64(i)*seenBytes); err != nil {
+			return o.streams[i].size // this stream never went so far
+		}
+		return max(o.streams[i].size, int64(binary.BigEndian.Uint64(count[:]))) //nolint:gosec // it counts bytes
+	}
+	from.From = sandbox.Offsets{Stdout: far(0), Stderr: far(1)}
+	from.Stdout, from.Stderr = o.streams[0].reader(), o.streams[1].reader()
+	return from, nil
+}
+
+func (s *stream) reader() io.Reader {
+	if s.file == nil {
+		return nil
+	}
+	return io.NewSectionReader(s.file, 0, s.size)
+}
+
+// reopen opens the file of one stream, if there is one.
+func (o *output) reopen(i int) error {
+	file, err := os.OpenFile(o.spool(i), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s := &o.streams[i]
+	s.file = file
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	// What was reported of it is reported again: the manager knows it by its
+	// offset.
+	s.size, s.since = info.Size(), time.Now()
+	if s.size <= dispatch.MaxInline {
+		s.memory = make([]byte, s.size)
+		_, err = io.ReadFull(io.NewSectionReader(file, 0, s.size), s.memory)
+	}
 	return err
 }
 
@@ -123,7 +252,7 @@ func (o *output) chunks(most int) ([]dispatch.Chunk, error) {
 		s := &o.streams[i]
 		for at := s.sent; at < s.size && len(all) < most; {
 			data := make([]byte, min(s.size-at, dispatch.MaxChunk))
-			if s.file == nil {
+			if s.small() {
 				copy(data, s.memory[at:])
 			} else if _, err := s.file.ReadAt(data, at); err != nil {
 				return all, fmt.Errorf("read spool: %w", err)
@@ -151,7 +280,7 @@ func (o *output) log(name string, which sandbox.Stream, sha256 string) blob {
 	defer o.mu.Unlock()
 	s := &o.streams[index(which)]
 	b := blob{name: name, sha256: sha256, size: s.size}
-	if s.file == nil {
+	if s.small() {
 		b.data = append([]byte{}, s.memory...)
 		b.open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.data)), nil }
 		return b
@@ -172,5 +301,9 @@ func (o *output) close() {
 			f.Close()           //nolint:errcheck // it was read where it mattered
 			os.Remove(f.Name()) //nolint:errcheck // what is left is swept at the next start
 		}
+	}
+	if f := o.seen; f != nil {
+		f.Close()           //nolint:errcheck // as above
+		os.Remove(f.Name()) //nolint:errcheck // as above
 	}
 }

@@ -95,7 +95,7 @@ func (y *try) seal() *dispatch.Result {
 // snapshot stores the workspace. A try whose workspace cannot be kept has
 // failed: there is no evidence of it.
 func (y *try) snapshot() []blob {
-	snap, skipped, err := y.archive.Store(y.ctx, y.lease.JobID, y.lease.Attempt, y.dir)
+	snap, skipped, err := y.store()
 	y.record.Skipped = append(y.record.Skipped, skipped...)
 	if err != nil {
 		y.fail(err)
@@ -112,6 +112,20 @@ func (y *try) snapshot() []blob {
 		}
 	}
 	return []blob{b}
+}
+
+// store packs the workspace, unless an earlier process has done so.
+func (y *try) store() (evidence.Snapshot, []string, error) {
+	if p := y.past; p != nil && p.snapshot != nil {
+		if info, err := os.Stat(p.snapshot.Path); err == nil && info.Size() == p.snapshot.Bytes {
+			return *p.snapshot, p.skipped, nil
+		}
+	}
+	snap, skipped, err := y.archive.Store(y.ctx, y.lease.JobID, y.lease.Attempt, y.dir)
+	if err == nil {
+		y.journal.write(entry{Snapshot: &snap, Skipped: skipped})
+	}
+	return snap, skipped, err
 }
 
 // left lists what the job put into artifacts/.

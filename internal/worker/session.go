@@ -103,11 +103,12 @@ func (s *session) register(ctx context.Context) error {
 	welcome, err := r.Manager.Register(bounded, dispatch.Registration{
 		Wire: dispatch.Version, WorkerID: r.WorkerID, Identity: r.base.identity, Incarnation: r.incarnation,
 		Role: r.Role, Models: r.Models, Drivers: r.summaries(), Slots: r.Slots, Version: r.Version,
-		Holding: r.tasks.held(),
+		Holding: r.tasks.held(), Lost: r.lostSoFar(),
 	})
 	if err != nil {
 		return err
 	}
+	r.toldLost()
 	s.mu.Lock()
 	s.id, s.every = welcome.Session, welcome.ExtendEvery
 	if s.every <= 0 {
@@ -136,6 +137,12 @@ var errSlow = fault.New(fault.Unavailable, "the manager did not answer in time")
 // when the manager has forgotten it.
 func (s *session) call(ctx context.Context, timeout time.Duration, do func(ctx context.Context, session string) error) error {
 	id := s.current()
+	if id == "" { // work that was taken over does not wait for the registration
+		if err := s.renew(ctx, id); err != nil {
+			return err
+		}
+		id = s.current()
+	}
 	err := s.once(ctx, timeout, id, do)
 	if fault.CodeOf(err) != unknownSession {
 		return err

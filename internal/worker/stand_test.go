@@ -40,18 +40,28 @@ type line struct {
 	reg    atomic.Int64
 	report atomic.Int64
 	finish atomic.Int64
+	at     func(string) // a place where the worker may be killed
 }
 
 var errAway = fault.New(fault.Unavailable, "the manager is away")
 
 func (l *line) pass(do func() error) error {
+	l.reached("before a call")
 	if l.away.Load() {
 		return errAway
 	}
-	if err := do(); err != nil || !l.mute.Load() {
-		return err
+	err := do()
+	l.reached("after a call")
+	if err == nil && (l.mute.Load() || l.away.Load()) {
+		return errAway
 	}
-	return errAway
+	return err
+}
+
+func (l *line) reached(place string) {
+	if l.at != nil {
+		l.at(place)
+	}
 }
 
 func (l *line) Register(ctx context.Context, r dispatch.Registration) (w dispatch.Welcome, err error) {
@@ -111,8 +121,10 @@ type stand struct {
 	line   *line
 	driver sandbox.Driver
 	base   string
+	state  string // of the driver, where it has a folder
 	stop   context.CancelCauseFunc
 	done   chan error
+	dead   []*stand // what was killed before it
 }
 
 // setUp prepares a worker; change may alter its configuration before start.

@@ -23,16 +23,41 @@ type task struct {
 	stop   context.CancelCauseFunc
 	let    chan struct{} // closed when it uses its workspace no more
 	output output
+	// journal outlives the process; past is what an earlier process wrote, and
+	// nil for a task that began in this one.
+	journal journal
+	past    *past
+	memory  int64 // what it takes of what the worker may give
 
 	mu        sync.Mutex
-	counted   int64                // happenings so far
+	dropped   bool                 // the lease is not ours any more
+	said      []event.Type         // what has happened, also what was taken
 	happened  []dispatch.Happening // that the manager has not taken
 	result    *dispatch.Result     // once it is ready to be handed over
 	reporting bool                 // a report of it is on its way
 	handing   bool                 // its result is on its way
 }
 
-// happen notes an event. Data must marshal to a small object.
+// newTask prepares the work under a lease. It is written down where its driver
+// could go on with it.
+func newTask(r *run, l dispatch.Lease, recovers bool) *task {
+	t := &task{
+		lease: l, began: time.Now(), log: r.log.With("job", l.JobID, "attempt", l.Attempt, "fence", l.Fence),
+		let: make(chan struct{}), memory: r.Limits.Memory,
+	}
+	t.ctx, t.stop = context.WithCancelCause(r.life)
+	var kept *journal
+	if recovers && validJobID(l.JobID) {
+		kept = &t.journal
+		kept.path, kept.log = r.base.lease(l.Held), t.log
+		kept.write(entry{Version: journalVersion, Boot: r.base.boot, Lease: &l, Began: t.began})
+	}
+	t.output.init(r.base, l.Held, kept, func() { wake(r.printed) })
+	return t
+}
+
+// happen notes an event, each type once: a task that was taken over may come by
+// the same place again. Data must marshal to a small object.
 func (t *task) happen(typ event.Type, data any) {
 	raw, err := json.Marshal(data)
 	if err != nil {
@@ -41,8 +66,15 @@ func (t *task) happen(typ event.Type, data any) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.counted++
-	t.happened = append(t.happened, dispatch.Happening{N: t.counted, Type: typ, At: time.Now().UTC(), Data: raw})
+	again := slices.Contains(t.said, typ) && typ != event.SandboxAdopted
+	if again || len(t.said) >= maxHappenings {
+		return
+	}
+	t.said = append(t.said, typ)
+	h := dispatch.Happening{N: int64(len(t.said)), Type: typ, At: time.Now().UTC(), Data: raw}
+	// First, because after a restart its number must mean the same.
+	t.journal.write(entry{Happened: &h})
+	t.happened = append(t.happened, h)
 }
 
 // tell returns the happenings to report now, and whether the task has anything
@@ -74,10 +106,28 @@ func (t *task) taken(n int64) {
 	t.happened = slices.DeleteFunc(t.happened, func(h dispatch.Happening) bool { return h.N <= n })
 }
 
-func (t *task) finished(res *dispatch.Result) {
+// finished makes the result ready to be handed over. It is false when the lease
+// is gone.
+func (t *task) finished(res *dispatch.Result) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.dropped {
+		return false
+	}
 	t.result = res
+	return true
+}
+
+// leave says that nobody wants anything more of the task. What is still at work
+// removes what it has left; a result that waited leaves only its journal.
+func (t *task) leave(why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dropped = true
+	t.stop(why)
+	if t.result != nil {
+		t.journal.drop()
+	}
 }
 
 // hand returns the result, with what happened and was not taken, if it can be
@@ -123,17 +173,26 @@ func (s *taskSet) add(r *run, l dispatch.Lease) (t *task, before <-chan struct{}
 			break
 		}
 	}
-	t = &task{
-		lease: l, began: time.Now(), log: r.log.With("job", l.JobID, "attempt", l.Attempt, "fence", l.Fence),
-		let: make(chan struct{}),
-	}
-	t.output.init(r.base, l.Held, func() { wake(r.printed) })
-	t.ctx, t.stop = context.WithCancelCause(r.life)
+	t = newTask(r, l, r.driver.Capabilities().Recover)
 	before = s.users[l.JobID]
-	s.users[l.JobID] = t.let
-	s.tasks[l.Held] = t
-	s.order = append(s.order, t)
+	s.put(t)
 	return t, before
+}
+
+// adopt takes a task that an earlier process began.
+func (s *taskSet) adopt(t *task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(t)
+}
+
+// put makes a task one of those that are held.
+//
+// Preconditions: mu is held.
+func (s *taskSet) put(t *task) {
+	s.users[t.lease.JobID] = t.let
+	s.tasks[t.lease.Held] = t
+	s.order = append(s.order, t)
 }
 
 // letGo says that a task's goroutine has ended.
@@ -184,7 +243,7 @@ func (s *taskSet) dropAll(why error) {
 //
 // Preconditions: mu is held.
 func (s *taskSet) remove(t *task, why error) {
-	t.stop(why)
+	t.leave(why)
 	delete(s.tasks, t.lease.Held)
 	if i := slices.Index(s.order, t); i >= 0 {
 		s.order = slices.Delete(s.order, i, i+1)

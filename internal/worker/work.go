@@ -43,13 +43,17 @@ type try struct {
 	err    error // why it could not be done, or not be kept; the first counts
 }
 
-// do takes a task from its beginning to a result that waits to be handed over,
-// or to nothing when the lease is gone. It is given a slot and gives it back as
-// soon as the sandbox is gone, before the disk has the snapshot.
+// do takes a task from its beginning, or from where an earlier process left it,
+// to a result that waits to be handed over, or to nothing when the lease is
+// gone. It is given room and gives it back as soon as the sandbox is gone,
+// before the disk has the snapshot.
 func (r *run) do(t *task) {
 	defer t.output.close()
 	y := &try{run: r, task: t}
-	if t.ctx.Err() == nil {
+	switch {
+	case t.past != nil:
+		y.resume()
+	case t.ctx.Err() == nil:
 		y.perform()
 	}
 	select {
@@ -57,10 +61,11 @@ func (r *run) do(t *task) {
 		defer func() { <-r.seals }()
 	case <-t.ctx.Done():
 	}
-	r.slots.give(1)
+	r.room.give(1, t.memory)
 	if t.ctx.Err() == nil {
-		if res := y.seal(); t.ctx.Err() == nil {
-			t.finished(res)
+		res := y.seal()
+		t.journal.write(entry{Result: res})
+		if t.ctx.Err() == nil && t.finished(res) {
 			wake(r.done)
 			return
 		}
@@ -71,6 +76,7 @@ func (r *run) do(t *task) {
 // abandon removes what a stopped try has left: no result will ever name it.
 func (y *try) abandon() {
 	y.task.log.Info("stopped the work", "reason", context.Cause(y.ctx))
+	defer y.journal.drop()
 	if y.dir == "" {
 		return
 	}
@@ -97,7 +103,7 @@ func (y *try) perform() {
 		Network: y.Network, Asked: y.Limits, Timeout: limit, Verdict: sandbox.Failed, ExitCode: -1,
 		Started: y.began.UTC(), Stdout: evidence.Output{SHA256: emptySHA256}, Stderr: evidence.Output{SHA256: emptySHA256},
 	}
-	defer func() { y.record.Ended = time.Now().UTC() }()
+	defer y.performed()
 	y.happen(event.JobStarted, map[string]any{"attempt": l.Attempt, "worker": y.WorkerID, "driver": y.Driver})
 	if !validJobID(l.JobID) {
 		y.fail(fault.Field("job_id", "%q cannot name a workspace", clip(l.JobID)))
@@ -112,11 +118,29 @@ func (y *try) perform() {
 		return
 	}
 	y.record.Command, y.record.Image = y.plan.command, cmp.Or(y.plan.work.Image, y.Image)
-	timed, cancel := context.WithTimeoutCause(y.ctx, limit, errTimeUp)
+	deadline := y.began.Add(limit)
+	timed, cancel := context.WithDeadlineCause(y.ctx, deadline, errTimeUp)
 	defer cancel()
-	if err := y.inSandbox(timed, y.began.Add(limit)); err != nil {
+	box, err := y.open(timed)
+	if err != nil {
 		y.broke(timed, err)
+		return
 	}
+	y.inSandbox(timed, box, deadline)
+}
+
+// performed writes down that nothing more is wanted of the sandbox. It does so
+// once.
+func (y *try) performed() {
+	if !y.record.Ended.IsZero() {
+		return
+	}
+	y.record.Ended = time.Now().UTC()
+	e := entry{Record: &y.record, Performed: true}
+	if y.err != nil {
+		e.Failure = clip(y.err.Error())
+	}
+	y.journal.write(e)
 }
 
 // broke notes a failure that is not the command's: the driver's, or the end of
@@ -130,12 +154,11 @@ func (y *try) broke(ctx context.Context, err error) {
 	y.fail(err)
 }
 
-// inSandbox makes the sandbox, works in it, and destroys it. ctx carries the
-// deadline of the job.
-func (y *try) inSandbox(ctx context.Context, deadline time.Time) error {
+// open makes the sandbox. ctx carries the deadline of the job.
+func (y *try) open(ctx context.Context) (*sandbox.Sandbox, error) {
 	id, err := sandbox.NewID()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	y.record.Sandbox = id
 	box, err := sandbox.Open(ctx, sandbox.Options{
@@ -144,27 +167,53 @@ func (y *try) inSandbox(ctx context.Context, deadline time.Time) error {
 			ID: id, Image: y.record.Image, Env: y.plan.work.Env, Limits: y.Limits, Network: y.Network,
 			Labels: map[string]string{"job": y.lease.JobID, "worker": y.WorkerID},
 		},
+		Report: func(h sandbox.Handle) error {
+			y.journal.write(entry{Handle: &h, Record: &y.record})
+			return y.journal.begin()
+		},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer y.destroy(box)
 	y.record.Enforced = box.Enforced()
-	y.happen(event.SandboxCreated, map[string]any{"sandbox": id, "driver": y.Driver, "image": y.record.Image})
-	if err := y.command(ctx, box, deadline); err != nil {
-		return err
+	y.journal.write(entry{Record: &y.record})
+	y.happen(event.SandboxCreated, y.created())
+	return box, nil
+}
+
+// created is what is told of a new sandbox.
+func (y *try) created() map[string]any {
+	return map[string]any{"sandbox": y.record.Sandbox, "driver": y.record.Driver, "image": y.record.Image}
+}
+
+// inSandbox works in the sandbox, takes the files out, and destroys it.
+func (y *try) inSandbox(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) {
+	defer y.destroy(box)
+	err := y.command(ctx, box, deadline)
+	if err == nil {
+		err = y.takeOut(box)
 	}
-	if err := y.fetch(box); err != nil {
-		if y.record.Verdict != sandbox.OK {
-			// The command's own end says more than that its sandbox died of it.
-			// But a hole in the evidence is named, first of all that is missing.
-			y.task.log.Warn("could not take the files out of the sandbox", "error", err)
-			y.record.Skipped = slices.Insert(y.record.Skipped, 0, "the rest of the workspace: "+clip(err.Error()))
-			return nil
-		}
-		return err
+	if err != nil {
+		y.broke(ctx, err)
 	}
-	return nil
+	y.performed()
+}
+
+// takeOut takes the files out of the sandbox.
+func (y *try) takeOut(box *sandbox.Sandbox) error {
+	err := y.fetch(box)
+	if err != nil && y.record.Verdict != sandbox.OK {
+		// The command's own end says more than that its sandbox died of it.
+		y.missing(err)
+		return nil
+	}
+	return err
+}
+
+// missing names a hole in the evidence, first of all that is missing.
+func (y *try) missing(err error) {
+	y.task.log.Warn("could not take the files out of the sandbox", "error", err)
+	y.record.Skipped = slices.Insert(y.record.Skipped, 0, "the rest of the workspace: "+clip(err.Error()))
 }
 
 func (y *try) destroy(box *sandbox.Sandbox) {
@@ -183,29 +232,20 @@ func (y *try) destroy(box *sandbox.Sandbox) {
 	y.happen(event.SandboxDestroyed, data)
 }
 
-// command puts the files in and runs the command, if there is one.
+// command puts the files in and runs the command, if there is one. What an
+// earlier process has done of it is not done again.
 func (y *try) command(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) error {
-	if len(y.plan.files) > 0 {
-		files, err := y.plan.archive()
-		if err == nil {
-			err = box.Put(ctx, workspacePath, files)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if len(y.plan.command) == 0 {
-		y.record.Verdict, y.record.ExitCode = sandbox.OK, 0
+	if y.past != nil && y.past.ended {
 		return nil
 	}
-	left := time.Until(deadline)
-	if left <= 0 {
-		return errTimeUp
-	}
-	exec, err := box.Exec(ctx, sandbox.ExecSpec{Command: y.plan.command, Stdin: y.plan.work.Stdin != ""},
-		sandbox.ExecOptions{Timeout: left, Sink: &y.output})
+	exec, err := y.start(ctx, box, deadline)
 	if err != nil {
 		return err
+	}
+	if exec == nil {
+		y.record.Verdict, y.record.ExitCode = sandbox.OK, 0
+		y.journal.write(entry{Record: &y.record, Ended: true})
+		return nil
 	}
 	y.happen(event.ExecStarted, map[string]any{"exec": exec.ID(), "command": briefly(y.plan.command)})
 	// Waiting is bounded by the task, not by ctx: at the deadline the exec is
@@ -221,23 +261,70 @@ func (y *try) command(ctx context.Context, box *sandbox.Sandbox, deadline time.T
 	return nil
 }
 
+// start starts the command, or returns the one that was started before; nil
+// where there is none to start.
+func (y *try) start(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) (*sandbox.Exec, error) {
+	var id string
+	if y.past != nil {
+		if y.past.process != nil {
+			return y.past.process, nil
+		}
+		if y.past.exec != nil {
+			id = y.past.exec.ID // it was about to be started
+		}
+	}
+	if len(y.plan.files) > 0 {
+		files, err := y.plan.archive()
+		if err == nil {
+			err = box.Put(ctx, workspacePath, files)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(y.plan.command) == 0 {
+		return nil, nil //nolint:nilnil // said above
+	}
+	now := time.Now()
+	left := deadline.Sub(now)
+	if left <= 0 {
+		return nil, errTimeUp
+	}
+	if id == "" {
+		var err error
+		if id, err = sandbox.NewID(); err != nil {
+			return nil, err
+		}
+	}
+	y.journal.write(entry{Exec: &execEntry{ID: id, Started: now}})
+	return box.Exec(ctx, sandbox.ExecSpec{ID: id, Command: y.plan.command, Stdin: y.plan.work.Stdin != ""},
+		sandbox.ExecOptions{Timeout: left, Sink: &y.output})
+}
+
 // feedAndWait writes the standard input and waits for the end. A process that
 // does not read holds up nobody.
 func (y *try) feedAndWait(exec *sandbox.Exec) (sandbox.Result, error) {
-	if y.plan.work.Stdin == "" {
+	input := []byte(y.plan.work.Stdin)
+	if len(input) == 0 {
 		return exec.Wait(y.ctx)
+	}
+	at := 0
+	if y.past != nil {
+		at = int(min(y.past.fed, int64(len(input))))
 	}
 	ctx, cancel := context.WithCancelCause(y.ctx)
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
 		const piece = 32 << 10
-		for rest := []byte(y.plan.work.Stdin); len(rest) > 0; {
-			n := min(len(rest), piece)
-			if exec.Write(ctx, rest[:n]) != nil {
+		for at < len(input) {
+			next := min(at+piece, len(input))
+			y.journal.write(entry{Feeding: int64(next)})
+			if exec.Write(ctx, input[at:next]) != nil {
 				return // it has ended, or closed its input; its verdict tells
 			}
-			rest = rest[n:]
+			y.journal.write(entry{Fed: int64(next)})
+			at = next
 		}
 		_ = exec.CloseInput(ctx)
 	}()
@@ -257,6 +344,7 @@ func (y *try) ended(box *sandbox.Sandbox, res sandbox.Result) {
 	if usage, err := box.Usage(bounded); err == nil {
 		rec.Usage = &usage
 	}
+	y.journal.write(entry{Record: rec, Ended: true})
 	y.happen(event.ExecEnded, map[string]any{
 		"verdict": rec.Verdict, "cause": rec.Cause, "exit_code": rec.ExitCode,
 		"stdout_bytes": rec.Stdout.Bytes, "stderr_bytes": rec.Stderr.Bytes,

@@ -41,8 +41,16 @@ type Config struct {
 	Role     string
 	Models   []string // further names under which it takes jobs
 	Version  string
-	// Slots is how many sandboxes work at a time.
-	Slots int
+	// Slots is how many sandboxes work at a time, Memory how much their memory
+	// limits may come to together: 0 is most of the machine's. Sandboxes without
+	// a limit are not counted.
+	Slots  int
+	Memory int64
+	// MinDisk is how much must be free where Base is for the worker to take
+	// more jobs; 0 is a twentieth of the disk, but at most a GiB.
+	MinDisk int64
+	// Disk measures a file system; nil asks the machine.
+	Disk func(folder string) (free, size int64, err error)
 	// Image, Limits and Network are asked for where a job does not say.
 	Image   string
 	Limits  sandbox.Limits
@@ -65,6 +73,10 @@ func (c Config) withDefaults() Config {
 	c.Slots = cmp.Or(c.Slots, DefaultSlots)
 	c.Network = cmp.Or(c.Network, sandbox.NetworkNone)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.Memory = cmp.Or(c.Memory, defaultMemory())
+	if c.Disk == nil {
+		c.Disk = measureDisk
+	}
 	if d := c.Drivers[c.Driver]; c.Image == "" && d != nil {
 		c.Image = onlyImage(d.Capabilities())
 	}
@@ -101,6 +113,10 @@ func (c Config) check() error {
 		return fault.Field("driver", "%q is not one of the drivers that this worker has", c.Driver)
 	case c.Slots < 1:
 		return fault.Field("slots", "must be at least 1")
+	case c.Memory < 0 || c.Memory > 0 && c.Limits.Memory > c.Memory:
+		return fault.Field("memory", "%d bytes for all sandboxes are not enough for one, whose limit is %d", c.Memory, c.Limits.Memory)
+	case c.MinDisk < 0:
+		return fault.Field("min_disk", "must not be negative")
 	}
 	return nil
 }
@@ -135,15 +151,34 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer archive.Close() //nolint:errcheck // it was only read and synced
 	r := newRun(ctx, w.config, folder, archive)
 	defer r.end(errStopped)
-	r.sweep(ctx)
-	r.prove(ctx)
-	if err := r.session.renew(ctx, ""); err != nil {
+	if err := r.begin(ctx); err != nil {
+		r.tasks.dropAll(errStopped)
+		r.working.Wait()
 		if ctx.Err() != nil && r.failure() == nil {
 			return nil
 		}
 		return err
 	}
 	return r.serve(ctx)
+}
+
+// begin takes over what an earlier process left, and makes the worker known.
+// The leases of what was taken over run out, so they do not wait for the proof
+// of the drivers.
+func (r *run) begin(ctx context.Context) error {
+	if err := r.adopt(ctx); err != nil {
+		return err
+	}
+	if r.tasks.len() > 0 {
+		if err := r.session.renew(ctx, ""); err != nil {
+			return err
+		}
+	}
+	r.prove(ctx)
+	if r.Probe == nil && r.tasks.len() > 0 {
+		return nil
+	}
+	return r.session.renew(ctx, r.session.current())
 }
 
 // run is one life of a worker, from a registration to its goodbye.
@@ -162,12 +197,17 @@ type run struct {
 
 	proofs  proofs
 	session *session
-	slots   *slots
+	room    *room
 	seals   chan struct{} // tokens of those who pack and sync after their slot
 	tasks   *taskSet
 	printed chan struct{} // one token: a job has printed enough to be reported
 	done    chan struct{} // one token: a result may be ready
+	changed chan struct{} // one token: whether work is taken has changed
 	working sync.WaitGroup
+
+	mu     sync.Mutex
+	lost   []dispatch.Lost // of an earlier process; the next registration says so
+	paused string          // why no work is taken now
 }
 
 // maxSeals is how many jobs at a time are packed and synced. It is larger than
@@ -183,9 +223,9 @@ var (
 func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archive) *run {
 	r := &run{
 		Config: c, incarnation: uuid.NewString(), base: folder, archive: archive, driver: c.Drivers[c.Driver],
-		log:   c.Logger.With("worker", c.WorkerID),
-		slots: newSlots(c.Slots), seals: make(chan struct{}, maxSeals), tasks: newTaskSet(),
-		printed: make(chan struct{}, 1), done: make(chan struct{}, 1),
+		log:  c.Logger.With("worker", c.WorkerID),
+		room: newRoom(c.Slots, c.Memory, c.Limits.Memory), seals: make(chan struct{}, maxSeals), tasks: newTaskSet(),
+		printed: make(chan struct{}, 1), done: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	r.life, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.session = newSession(r)
