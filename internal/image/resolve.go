@@ -1,0 +1,129 @@
+package image
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+var _ sandbox.Images = (*Store)(nil)
+
+// maxAliases is how many aliases may follow one another.
+const maxAliases = 8
+
+// Resolve implements sandbox.Images. The name "" is the default image if it is
+// there, else the host's. A root that is missing is made from what the store
+// has, which takes as long as it takes; Prepare does it ahead.
+func (s *Store) Resolve(ctx context.Context, name string) (sandbox.Image, error) {
+	known, err := s.nameOf(name)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	r, err := s.Find(known)
+	if err != nil {
+		if known != HostName || !fault.Is(err, fault.NotFound) {
+			return sandbox.Image{}, err
+		}
+		if r, err = s.TakeHost(ctx, nil); err != nil {
+			return sandbox.Image{}, err
+		}
+	}
+	there, err := s.hasRoot(r.Digest)
+	if err != nil {
+		return sandbox.Image{}, fmt.Errorf("look for the root of %s: %w", known, err)
+	}
+	switch {
+	case there:
+	case r.Host != "": // made for another guest, or removed
+		if r, err = s.TakeHost(ctx, nil); err != nil {
+			return sandbox.Image{}, err
+		}
+	default:
+		if _, _, err := s.makeRoot(ctx, r, nil); err != nil {
+			return sandbox.Image{}, fmt.Errorf("make the root of %s: %w", known, err)
+		}
+	}
+	return sandbox.Image{Name: known, Digest: r.Digest, Root: s.rootPath(r.Digest), Env: r.Env, User: r.User}, nil
+}
+
+// nameOf is the name that is asked for.
+func (s *Store) nameOf(name string) (string, error) {
+	if name != "" {
+		return ParseName(name)
+	}
+	return s.DefaultName(), nil
+}
+
+// DefaultName is the image of requests that name none, at this moment.
+func (s *Store) DefaultName() string {
+	if s.config.Default == "" {
+		return HostName
+	}
+	known, err := ParseName(s.config.Default)
+	if err != nil {
+		return HostName
+	}
+	if _, err := s.Find(known); err != nil {
+		return HostName
+	}
+	return known
+}
+
+// Prepare makes the roots of images ready; "" is the default. The host's image
+// is taken anew if the host has changed.
+func (s *Store) Prepare(ctx context.Context, progress Progress, names ...string) error {
+	for _, name := range names {
+		known, err := s.nameOf(name)
+		if err != nil {
+			return err
+		}
+		if known == HostName {
+			if _, err := s.TakeHost(ctx, progress); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := s.Resolve(ctx, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Find returns what is known of an image, by name, alias or digest.
+func (s *Store) Find(name string) (Record, error) {
+	known, err := ParseName(name)
+	if err != nil {
+		return Record{}, err
+	}
+	i, err := s.readIndex()
+	if err != nil {
+		return Record{}, err
+	}
+	return i.find(known)
+}
+
+func (i index) find(known string) (Record, error) {
+	asked := known
+	for range maxAliases {
+		next, ok := i.Aliases[known]
+		if !ok {
+			break
+		}
+		known = next
+	}
+	digest := i.Names[known]
+	if isDigest(known) {
+		digest = known
+	}
+	if _, at, ok := cutDigest(known); ok && digest == "" {
+		digest = at // whoever asks by digest gets it, whatever its name was
+	}
+	r, ok := i.Images[digest]
+	if !ok {
+		return Record{}, fault.New(fault.NotFound, "there is no image %q here; get it with `aurea image pull %s`, or `aurea image import`", asked, known).WithCode("image_not_found")
+	}
+	return r, nil
+}
