@@ -421,3 +421,41 @@ func TestEnginesThatWillNotDo(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestEngineThatMapsUsers(t *testing.T) {
+	t.Parallel()
+	needEngine(t)
+	e, err := dockertest.StartMapped(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := config(t, t.TempDir())
+	c.Host = e.Host
+	d, err := docker.New(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := box(t, d, sandbox.Spec{Limits: sandbox.Limits{Processes: 64}})
+	out := sh(t, b, "awk '{print $1, $2, $3}' /proc/self/uid_map; id -un; touch made && echo made; kill -9 1 2>&1 | grep -c permitted; ls /.aurea/channel 2>&1 | grep -c denied")
+	if out != "0 300000 65536\nsandbox\nmade\n1\n1\n" {
+		t.Errorf("%q", out)
+	}
+	p, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "bomb", Command: []string{"python3", "-c", bomb}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Next(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, b, p)
+}

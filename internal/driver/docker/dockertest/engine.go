@@ -49,9 +49,15 @@ func Missing() string {
 	return ""
 }
 
-// Start starts an engine that has Image. flags go to the daemon. The first run
-// on a machine makes the image, which takes a minute or two.
-func Start(ctx context.Context, flags ...string) (e *Engine, err error) {
+// Start starts an engine that has Image. The first run on a machine makes the
+// image, which takes a minute or two.
+func Start(ctx context.Context) (*Engine, error) { return start(ctx, false) }
+
+// StartMapped starts an engine that maps users: root of a container is nobody
+// on the host. The host's own tables are left alone.
+func StartMapped(ctx context.Context) (*Engine, error) { return start(ctx, true) }
+
+func start(ctx context.Context, mapped bool) (e *Engine, err error) {
 	tarball, err := makeImage(ctx)
 	if err != nil {
 		return nil, err
@@ -66,7 +72,7 @@ func Start(ctx context.Context, flags ...string) (e *Engine, err error) {
 			err = errors.Join(err, e.Stop())
 		}
 	}()
-	if err := e.launch(flags); err != nil {
+	if err := e.launch(mapped); err != nil {
 		return e, err
 	}
 	if err := e.await(ctx); err != nil {
@@ -76,7 +82,7 @@ func Start(ctx context.Context, flags ...string) (e *Engine, err error) {
 }
 
 // launch starts the daemon. It brings its own containerd.
-func (e *Engine) launch(flags []string) error {
+func (e *Engine) launch(mapped bool) error {
 	config := filepath.Join(e.dir, "daemon.json")
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		return fmt.Errorf("write the engine's configuration: %w", err)
@@ -90,13 +96,18 @@ func (e *Engine) launch(flags []string) error {
 		return fmt.Errorf("make the engine's log: %w", err)
 	}
 	e.log = log
-	args := append([]string{
-		"--config-file", config,
+	args := []string{
+		"dockerd", "--config-file", config,
 		"--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
 		"--pidfile", filepath.Join(e.dir, "pid"), "--host", e.Host,
 		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
-	}, flags...)
-	e.daemon = exec.Command("dockerd", args...)
+	}
+	if mapped {
+		if args, err = e.mapUsers(args); err != nil {
+			return err
+		}
+	}
+	e.daemon = exec.Command(args[0], args[1:]...)
 	e.daemon.Stdout, e.daemon.Stderr = log, log
 	// It goes when we go, even if we are killed.
 	e.daemon.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
@@ -105,6 +116,17 @@ func (e *Engine) launch(flags []string) error {
 	}
 	go func() { e.exited <- e.daemon.Wait() }()
 	return nil
+}
+
+// mapUsers lets the daemon find a range of users for nobody, in a mount
+// namespace of its own.
+func (e *Engine) mapUsers(dockerd []string) ([]string, error) {
+	table := filepath.Join(e.dir, "ids")
+	if err := os.WriteFile(table, []byte("nobody:300000:65536\nnogroup:300000:65536\n"), 0o644); err != nil {
+		return nil, fmt.Errorf("write the table of users: %w", err)
+	}
+	script := `mount --make-rprivate / && mount --bind "$0" /etc/subuid && mount --bind "$0" /etc/subgid && exec "$@"`
+	return append(append([]string{"unshare", "--mount", "sh", "-ec", script, table}, dockerd...), "--userns-remap=nobody:nogroup"), nil
 }
 
 // await waits until the engine answers.
