@@ -37,10 +37,14 @@ type Config struct {
 	WorkerModels []string
 	Driver       string
 	Image        string // of sandboxes that name none; "" is the driver's own
-	Concurrency  int
-	DrainTimeout time.Duration
-	OnStop       string // KeepSandboxes or EndSandboxes
-	Snapshots    string // "on" or "off"
+	Images       string // folder; "" is in SandboxBase
+	HostLimit    Bytes  // of the image that is taken of the host
+	// InsecureRegistries may be spoken to without TLS.
+	InsecureRegistries []string
+	Concurrency        int
+	DrainTimeout       time.Duration
+	OnStop             string // KeepSandboxes or EndSandboxes
+	Snapshots          string // "on" or "off"
 
 	DockerHost    string // address of the Docker Engine
 	DockerRuntime string // "" is the engine's default
@@ -139,6 +143,14 @@ func (c *Config) KeyDir() string { return filepath.Join(c.ManagerDir(), "keys") 
 // RunDir holds locks and sockets, which mean nothing after a reboot.
 func (c *Config) RunDir() string { return filepath.Join(c.Data, "run") }
 
+// ImageDir holds the images of sandboxes.
+func (c *Config) ImageDir() string {
+	if c.Images != "" {
+		return c.Images
+	}
+	return filepath.Join(c.SandboxBase, "images")
+}
+
 // DatabasePath is the SQLite file.
 func (c *Config) DatabasePath() string {
 	if path, ok := strings.CutPrefix(c.DatabaseURL, "sqlite:"); ok {
@@ -163,6 +175,8 @@ func (c *Config) Validate(role Role) error {
 		return bad("data", "%q must be an absolute path", c.Data)
 	case reads("sandbox_base") && !filepath.IsAbs(c.SandboxBase):
 		return bad("sandbox_base", "%q must be an absolute path", c.SandboxBase)
+	case reads("images") && c.Images != "" && !filepath.IsAbs(c.Images):
+		return bad("images", "%q must be an absolute path", c.Images)
 	case c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "sqlite:"):
 		return bad("database_url", "only sqlite:PATH is understood so far; PostgreSQL comes later; unset it to use the database in the data folder")
 	case c.DatabaseURL != "" && !filepath.IsAbs(c.DatabasePath()):

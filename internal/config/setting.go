@@ -135,8 +135,23 @@ func workerSettings() []setting {
 		},
 		{
 			key: "image", env: "SANDBOX_IMAGE", flag: "image", roles: own,
-			help: "image of sandboxes that name none; with `docker` an image that the engine has, with `gvisor` only `host` yet",
+			help: "image of sandboxes that name none; with `docker` one that the engine has, with `gvisor` one that `aurea image ls` shows, else `host`",
 			at:   text(func(c *Config) *string { return &c.Image }),
+		},
+		{
+			key: "images", env: "AUREA_IMAGES", flag: "images", roles: own, shown: "`images` in SANDBOX_BASE",
+			help: "folder of images; workers and commands may share one",
+			at:   text(func(c *Config) *string { return &c.Images }),
+		},
+		{
+			key: "host_limit", env: "AUREA_HOST_LIMIT", flag: "host-limit", roles: own, init: "4GiB",
+			help: "how much of the host's programs the image `host` takes; of a host that has more, the largest folders are left out, and named by `aurea image inspect host`",
+			at:   func(c *Config) value { return &c.HostLimit },
+		},
+		{
+			key: "insecure_registries", env: "AUREA_INSECURE_REGISTRIES", flag: "insecure-registries", roles: own,
+			help: "registries, separated by commas, that may be spoken to without TLS; those on this machine always may",
+			at:   func(c *Config) value { return listValue{&c.InsecureRegistries} },
 		},
 		{
 			key: "docker_host", env: "DOCKER_HOST", flag: "docker-host", roles: own, init: "unix:///var/run/docker.sock",
