@@ -8,6 +8,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/image"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scripts expect")
@@ -15,7 +18,12 @@ var update = flag.Bool("update", false, "rewrite what the scripts expect")
 func TestMain(m *testing.M) {
 	testscript.Main(leakless{m}, map[string]func(){
 		"aurea": func() {
-			os.Exit(Main(Program{OpenAPI: func() ([]byte, error) { return []byte("openapi: 3.1.0\n"), nil }}, os.Args[1:], StandardStreams()))
+			os.Exit(Main(Program{
+				OpenAPI: func() ([]byte, error) { return []byte("openapi: 3.1.0\n"), nil },
+				Images: func(cfg *config.Config) (*image.Store, error) {
+					return image.Open(image.Config{Dir: cfg.ImageDir(), Architecture: "amd64", Insecure: cfg.InsecureRegistries})
+				},
+			}, os.Args[1:], StandardStreams()))
 		},
 	})
 }

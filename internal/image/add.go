@@ -62,8 +62,11 @@ func (s *Store) enter(ctx context.Context, r Record, name string, progress Progr
 		}
 	}
 	err := s.change(ctx, func(i *index) error {
-		if old, ok := i.Images[r.Digest]; ok && r.LeftCount == 0 { // the root was there already
-			r.Left, r.LeftCount = old.Left, old.LeftCount
+		if old, ok := i.Images[r.Digest]; ok { // it is the same image, and came before
+			r.Added, r.Source = old.Added, old.Source
+			if r.LeftCount == 0 { // its root was there already
+				r.Left, r.LeftCount = old.Left, old.LeftCount
+			}
 		}
 		i.Images[r.Digest] = r
 		if name != "" {

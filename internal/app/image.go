@@ -1,0 +1,45 @@
+package app
+
+import (
+	"cmp"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/driver/gvisor"
+	"github.com/aurea-dev/aurea/internal/driver/gvisor/embedded"
+	"github.com/aurea-dev/aurea/internal/image"
+)
+
+// defaultImage is what requests get that name no image, where it is there.
+const defaultImage = "aurea-sandbox:latest"
+
+// imageConfig is how the images of this machine are kept.
+func imageConfig(cfg *config.Config, guest string, log *slog.Logger) image.Config {
+	host := image.DefaultHost()
+	host.Most = int64(cfg.HostLimit)
+	return image.Config{
+		Dir: cfg.ImageDir(), Guest: guest, Default: cmp.Or(cfg.Image, defaultImage), Host: host,
+		Insecure: cfg.InsecureRegistries, Logger: log,
+	}
+}
+
+// Images opens the images of this machine for the commands. Where there is no
+// guest, as beside a worker of another driver, images are kept all the same,
+// and their roots are made later.
+func Images(cfg *config.Config) (*image.Store, error) {
+	guest := ""
+	state := filepath.Join(cfg.SandboxBase, "driver", gvisor.Name)
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	if bin, err := embedded.Find(state); err == nil {
+		guest = bin.Guest
+	}
+	c := imageConfig(cfg, guest, slog.New(slog.DiscardHandler))
+	c.Keychain = authn.DefaultKeychain // what `docker login` wrote
+	return image.Open(c)
+}
