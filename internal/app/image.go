@@ -27,6 +27,20 @@ func imageConfig(cfg *config.Config, guest string, log *slog.Logger) image.Confi
 	}
 }
 
+// namedDefault says which image a job gets that names none, so that its
+// evidence does: that can change while the worker runs.
+func namedDefault(cfg *config.Config, log *slog.Logger) func() string {
+	if cfg.Driver != gvisor.Name {
+		return nil
+	}
+	store, err := image.Open(imageConfig(cfg, "", log))
+	if err != nil {
+		log.Warn("evidence will not name the default image", "error", err)
+		return nil
+	}
+	return store.DefaultName
+}
+
 // Images opens the images of this machine for the commands. Where there is no
 // guest, as beside a worker of another driver, images are kept all the same,
 // and their roots are made later.

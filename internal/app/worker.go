@@ -36,7 +36,7 @@ func Worker(ctx context.Context, s cli.Start) error {
 	}
 	defer closeDrivers()
 	w, err := worker.New(worker.Config{
-		Manager: m, Drivers: drivers, Driver: cfg.Driver, Probe: prove(cfg, log), Base: cfg.SandboxBase,
+		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,
 		WorkerID: cfg.WorkerID, Role: cfg.WorkerRole, Models: cfg.WorkerModels, Version: s.Version,
 		Slots: cfg.Concurrency, OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, NoSnapshot: cfg.Snapshots == "off", Logger: log,
 	})

@@ -117,7 +117,7 @@ func (y *try) perform() {
 		y.fail(err)
 		return
 	}
-	y.record.Command, y.record.Image = y.plan.command, cmp.Or(y.plan.work.Image, y.Image)
+	y.record.Command, y.record.Image = y.plan.command, cmp.Or(y.plan.work.Image, y.Image, y.DefaultImage())
 	deadline := y.began.Add(limit)
 	timed, cancel := context.WithDeadlineCause(y.ctx, deadline, errTimeUp)
 	defer cancel()

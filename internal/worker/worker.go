@@ -55,6 +55,9 @@ type Config struct {
 	Image   string
 	Limits  sandbox.Limits
 	Network sandbox.Network
+	// DefaultImage names the image of jobs that name none, where Image is empty
+	// and that can change while the worker runs; nil is the driver's own.
+	DefaultImage func() string
 	// Languages are what "run" understands; nil stands for Languages().
 	Languages map[string]Language
 	// Bounds hold each workspace, OutputCap each stream of output.
@@ -79,6 +82,9 @@ func (c Config) withDefaults() Config {
 	}
 	if d := c.Drivers[c.Driver]; c.Image == "" && d != nil {
 		c.Image = onlyImage(d.Capabilities())
+	}
+	if c.DefaultImage == nil {
+		c.DefaultImage = func() string { return "" }
 	}
 	if c.Languages == nil {
 		c.Languages = Languages()
