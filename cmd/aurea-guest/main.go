@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -31,15 +32,29 @@ func main() {
 		fmt.Fprintln(os.Stderr, "aurea-guest:", inside.RunContainer(os.Args[2:]))
 		os.Exit(1)
 	}
-	err := inside.KeepPrivileges()
-	if err == nil {
-		var engine *inside.Engine
-		if engine, err = inside.New(os.Stdin, os.Stdout); err == nil {
-			err = engine.Run()
-		}
-	}
+	err := run()
 	// There is no other place for last words than among the frames, where a
 	// worker that wonders finds them.
 	_, _ = fmt.Fprintln(os.Stdout, "aurea-guest:", err)
 	os.Exit(1)
+}
+
+// run serves a sandbox. Its one argument, if there is one, is how many
+// processes the commands may have.
+func run() error {
+	var processes int64
+	if len(os.Args) > 1 {
+		var err error
+		if processes, err = strconv.ParseInt(os.Args[1], 10, 64); err != nil || processes < 0 {
+			return fmt.Errorf("%q is not a number of processes", os.Args[1])
+		}
+	}
+	if err := inside.KeepPrivileges(); err != nil {
+		return err
+	}
+	engine, err := inside.New(os.Stdin, os.Stdout, processes)
+	if err != nil {
+		return err
+	}
+	return engine.Run()
 }

@@ -3,8 +3,8 @@
 //
 //   - "spawn" is the helper of a worker that makes sandboxes, one at a time
 //     (package internal/spawn says how it is asked);
-//   - "boot", "gofer" and "umount" are the processes of a sandbox, which the
-//     spawner starts from this same binary. Nobody else calls them.
+//   - "boot" and "umount" are the processes of a sandbox, which the spawner
+//     starts from this same binary. Nobody else calls them.
 package main
 
 import (
@@ -17,7 +17,6 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/runsc/boot/filter"
 	"gvisor.dev/gvisor/runsc/cli"
-	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 )
@@ -38,6 +37,11 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "spawn" {
 		os.Exit(spawner())
 	}
+	args, err := joinGroups(os.Args)
+	if err != nil {
+		os.Exit(1) // the spawner hears the silence, and the group is empty
+	}
+	os.Args = args
 	percent := debug.SetGCPercent(-1)
 	time.AfterFunc(quietStart, func() { debug.SetGCPercent(percent) })
 
@@ -47,7 +51,6 @@ func main() {
 
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot):   "internal",
-		new(cmd.Gofer):        "internal",
 		new(sentrycmd.Umount): "internal",
 	}, []subcommands.Command{})
 }

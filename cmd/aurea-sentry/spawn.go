@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/config"
-	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/flag"
-	"gvisor.dev/gvisor/runsc/specutils"
+	"gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/aurea-dev/aurea/internal/spawn"
 )
@@ -27,10 +26,6 @@ func spawner() int {
 	unix.CloseOnExec(spawn.FD) // as gVisor does with all others
 	conn := os.NewFile(spawn.FD, "worker")
 
-	network, err := newNetwork()
-	if err != nil {
-		return 1
-	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	requests := make(chan spawn.Request)
@@ -44,7 +39,7 @@ func spawner() int {
 		case <-children:
 			reap()
 		case request := <-requests:
-			response := answer(request, network)
+			response := answer(request)
 			if err := spawn.WriteMessage(conn, response); err != nil {
 				return 1
 			}
@@ -60,26 +55,6 @@ func spawner() int {
 // the descriptors of its children's processes to the collector, which the few
 // bytes that they take would hardly ever wake.
 const collectEvery = 8
-
-// newNetwork makes a network namespace without anything in it, for all gofers
-// of this spawner. Left to itself gVisor pins one with a mount on the host.
-func newNetwork() (*os.File, error) {
-	type result struct {
-		file *os.File
-		err  error
-	}
-	results := make(chan result)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
-		var r result
-		if r.err = unix.Unshare(unix.CLONE_NEWNET); r.err == nil {
-			r.file, r.err = os.Open("/proc/thread-self/ns/net")
-		}
-		results <- r
-	}()
-	r := <-results
-	return r.file, r.err
-}
 
 // receive hands on the requests. When the worker is gone it ends the process
 // at once, also in the middle of a create: a later worker sweeps what is half
@@ -111,12 +86,12 @@ func reap() {
 	}
 }
 
-func answer(request spawn.Request, network *os.File) spawn.Response {
+func answer(request spawn.Request) spawn.Response {
 	response := spawn.Response{Seq: request.Seq}
 	if request.Create == nil {
 		return response
 	}
-	made, err := create(*request.Create, network)
+	made, err := create(*request.Create)
 	if err != nil {
 		response.Error = err.Error()
 		return response
@@ -125,8 +100,8 @@ func answer(request spawn.Request, network *os.File) spawn.Response {
 	return response
 }
 
-// create makes and starts a sandbox, and writes down its processes.
-func create(c spawn.Create, network *os.File) (made spawn.Made, err error) {
+// create makes and starts a sandbox, and writes down its process.
+func create(c spawn.Create) (made spawn.Made, err error) {
 	// gVisor panics where its own state surprises it. That must reach the
 	// worker as an error of this one sandbox.
 	defer func() {
@@ -139,31 +114,38 @@ func create(c spawn.Create, network *os.File) (made spawn.Made, err error) {
 		return spawn.Made{}, err
 	}
 	defer func() { _ = root.Close() }()
-	conf, err := configure(c, root, network)
+	conf, err := configure(c, root)
 	if err != nil {
 		return spawn.Made{}, err
 	}
-	spec, err := specutils.ReadSpec(c.Bundle, conf)
+	args, closeFiles, err := arguments(c, conf)
+	defer closeFiles()
 	if err != nil {
-		return spawn.Made{}, fmt.Errorf("read bundle: %w", err)
+		return spawn.Made{}, err
 	}
 	restore, err := lendStdio(c)
 	if err != nil {
 		return spawn.Made{}, err
 	}
 	defer restore()
-	sandbox, err := container.New(conf, container.Args{ID: c.ID, Spec: spec, BundleDir: c.Bundle})
+	// The sandbox without gVisor's container around it: that would start a
+	// process of its own for the files of the root, or keep what is written
+	// over them in memory.
+	box, err := sandbox.New(conf, args)
 	if err != nil {
 		return spawn.Made{}, fmt.Errorf("make sandbox: %w", err)
 	}
-	made, err = record(sandbox, c.Record)
+	made, err = record(box.Getpid(), c.Record)
 	if err == nil {
-		if err = sandbox.Start(conf); err != nil {
+		err = joined(c.Groups, box.Getpid())
+	}
+	if err == nil {
+		if err = box.StartRoot(conf, args.Spec); err != nil {
 			err = fmt.Errorf("start sandbox: %w", err)
 		}
 	}
 	if err != nil {
-		_ = sandbox.Destroy() // the worker removes what this leaves
+		_ = unix.Kill(box.Getpid(), unix.SIGKILL) // our child; the worker removes what this leaves
 		return spawn.Made{}, err
 	}
 	return made, nil
@@ -184,7 +166,7 @@ func openRoot(path string) (*os.File, error) {
 }
 
 // configure returns gVisor's settings for a sandbox.
-func configure(c spawn.Create, root, network *os.File) (*config.Config, error) {
+func configure(c spawn.Create, root *os.File) (*config.Config, error) {
 	flags := flag.NewFlagSet("spawn", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	config.RegisterFlags(flags)
@@ -194,7 +176,6 @@ func configure(c spawn.Create, root, network *os.File) (*config.Config, error) {
 		"-platform=systrap",
 		// Loopback only, and no socket of the host's.
 		"-network=none",
-		fmt.Sprintf("-gofer-network-namespace=/proc/self/fd/%d", network.Fd()),
 		// The host's limits are ours to set, not gVisor's; the groups inside
 		// are how the guest finds every descendant of a command.
 		"-ignore-cgroups",
@@ -203,8 +184,6 @@ func configure(c spawn.Create, root, network *os.File) (*config.Config, error) {
 		// The sentry is nobody on the host, without a capability. With directfs
 		// it would be root in a namespace of its own, a few milliseconds sooner.
 		"-directfs=false",
-		// Writes stay in the sandbox's own memory, the image is never touched.
-		"-overlay2=root:memory",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set gvisor's flags: %w", err)
@@ -243,21 +222,13 @@ func lendStdio(c spawn.Create) (restore func(), err error) {
 	}, nil
 }
 
-// record writes the sandbox's processes to a file, before any of them runs
-// what a user gave us. They are our children and not reaped yet, so the
-// numbers are theirs.
-func record(sandbox *container.Container, path string) (spawn.Made, error) {
+// record writes the sandbox's process to a file, before it runs what a user
+// gave us. It is our child and not reaped yet, so the number is its own.
+func record(pid int, path string) (spawn.Made, error) {
 	var made spawn.Made
 	var err error
-	if made.Sentry, err = spawn.FindProcess(sandbox.SandboxPid()); err != nil {
+	if made.Sentry, err = spawn.FindProcess(pid); err != nil {
 		return spawn.Made{}, fmt.Errorf("find the sentry: %w", err)
-	}
-	if pid := sandbox.GoferPid.Load(); pid != 0 {
-		gofer, err := spawn.FindProcess(pid)
-		if err != nil {
-			return spawn.Made{}, fmt.Errorf("find the gofer: %w", err)
-		}
-		made.Gofer = &gofer
 	}
 	body, err := json.Marshal(made)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor/embedded"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/image"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -36,16 +37,30 @@ func drivers(cfg *config.Config) map[string]func(ctx context.Context, stateDir s
 			return fake.New(fake.Options{})
 		},
 		"gvisor": func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
-			if cfg.Image != "" && cfg.Image != "host" {
-				return nil, fault.Field("--image/SANDBOX_IMAGE", "the gvisor driver has no image but the host's own yet; leave it out").WithCode("refused_setting")
-			}
 			bin, err := embedded.Find(stateDir)
 			if err != nil {
 				return nil, err
 			}
-			return gvisor.New(ctx, gvisor.Config{StateDir: stateDir, Sentry: bin.Sentry, Guest: bin.Guest, Logger: log})
+			images, err := openImages(ctx, cfg, bin.Guest, log)
+			if err != nil {
+				return nil, err
+			}
+			return gvisor.New(ctx, gvisor.Config{StateDir: stateDir, Sentry: bin.Sentry, Images: images, Logger: log})
 		},
 	}
+}
+
+// openImages opens the worker's images and makes the one ready that sandboxes
+// have which name none, so that the first of them does not wait for it.
+func openImages(ctx context.Context, cfg *config.Config, guest string, log *slog.Logger) (*image.Store, error) {
+	store, err := image.Open(imageConfig(cfg, guest, log))
+	if err != nil {
+		return nil, fmt.Errorf("open the images: %w", err)
+	}
+	if err := store.Prepare(ctx, nil, ""); err != nil {
+		return nil, fmt.Errorf("make the image %s ready: %w", store.DefaultName(), err)
+	}
+	return store, nil
 }
 
 // openDrivers opens the driver that is asked for.

@@ -163,12 +163,15 @@ func (h *Host) Find(id string, paths Paths) (*Group, error) {
 }
 
 // Here returns what there is of a group below the present parent.
-func (h *Host) Here(id string) (*Group, error) {
+func (h *Host) Here(id string) (*Group, error) { return h.Find(id, h.Places(id)) }
+
+// Places says where Make would make a group.
+func (h *Host) Places(id string) Paths {
 	paths := Paths{}
 	for _, t := range h.hierarchies {
 		paths[t.key] = path.Join(t.base, id)
 	}
-	return h.Find(id, paths)
+	return paths
 }
 
 // Paths says where the group is.

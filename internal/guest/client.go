@@ -31,6 +31,7 @@ const maxStale = 4 << 20
 type Client struct {
 	in, out *os.File
 	since   time.Time
+	ranOut  func() bool // nil where nobody knows
 	// turn is held by who writes.
 	turn chan struct{}
 	// done is closed when the session is over; over says why.
@@ -45,17 +46,28 @@ type Client struct {
 	lastTag  uint32
 }
 
+// Option changes a client.
+type Option func(*Client)
+
+// WithOOM has the client ask, when its sandbox is gone, whether that ran out of
+// memory: then all commands that had not ended have ended by that.
+func WithOOM(ranOut func() bool) Option {
+	return func(c *Client) { c.ranOut = ranOut }
+}
+
 // ending is why a session is over.
 type ending struct {
 	err error
 	// lost says that the sandbox is gone, and its commands with it.
 	lost bool
+	// oom says that it ran out of memory.
+	oom bool
 }
 
 // Connect opens a session with the guest that holds the other ends of the
 // FIFOs. since is when its sandbox was made. A sandbox that is gone is a fault
 // of kind NotFound.
-func Connect(ctx context.Context, input, output string, since time.Time) (*Client, error) {
+func Connect(ctx context.Context, input, output string, since time.Time, options ...Option) (*Client, error) {
 	in, err := os.OpenFile(input, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, os.ErrNotExist) {
 		return nil, errGone
@@ -77,6 +89,9 @@ func Connect(ctx context.Context, input, output string, since time.Time) (*Clien
 		stopped:  make(chan struct{}),
 		channels: map[uint32]*Process{},
 		answers:  map[uint32]chan wire.Outcome{},
+	}
+	for _, option := range options {
+		option(c)
 	}
 	c.widen()
 	r := bufio.NewReaderSize(out, 128<<10)
@@ -204,11 +219,15 @@ var errGone = fault.New(fault.NotFound, "the sandbox is gone")
 
 // finish records the first reason and releases everybody.
 func (c *Client) finish(why ending) {
+	if why.lost && c.ranOut != nil {
+		why.oom = c.ranOut()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over != nil {
 		// A sandbox that is gone outweighs a connection that was closed.
 		c.over.lost = c.over.lost || why.lost
+		c.over.oom = c.over.oom || why.oom
 		return
 	}
 	c.over = &why

@@ -298,13 +298,14 @@ func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {
 
 // lost is the end of a command whose sandbox has gone: the same each time.
 func (p *Process) lost() (sandbox.Exit, error) {
-	if why := p.client.ended(); !why.lost {
+	why := p.client.ended()
+	if !why.lost {
 		return sandbox.Exit{}, why.err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.exit == nil {
-		p.exit = &sandbox.Exit{Code: -1, Lost: true, Ended: time.Now()}
+		p.exit = &sandbox.Exit{Code: -1, Lost: !why.oom, OOM: why.oom, Ended: time.Now()}
 		close(p.exited)
 	}
 	return *p.exit, nil

@@ -12,11 +12,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
+	"github.com/aurea-dev/aurea/internal/driver/gvisor/gvisortest"
 )
 
 // binaries is the folder of the sentry and the guest that this run has built,
 // or empty where no sandbox can be made.
 var binaries string
+
+// images is a small image with the guest that this run has built.
+var images gvisortest.Images
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -33,6 +37,10 @@ func run(m *testing.M) int {
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "build the sandbox binaries: %v\n%s", err, out)
+			return 1
+		}
+		if images, err = gvisortest.Make(dir, filepath.Join(dir, "aurea-guest")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		binaries = dir
@@ -66,7 +74,7 @@ func open(t *testing.T) *gvisor.Driver {
 		}
 	})
 	d, err := gvisor.New(context.Background(), gvisor.Config{
-		StateDir: folder, Sentry: filepath.Join(binaries, "aurea-sentry"), Guest: filepath.Join(binaries, "aurea-guest"),
+		StateDir: folder, Sentry: filepath.Join(binaries, "aurea-sentry"), Images: images,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -52,7 +52,9 @@ import (
 // idempotent: also after the end it succeeds.
 //
 // Verdicts. A non-zero exit, a signal, an out-of-memory kill are Exits, not
-// errors. A driver reports what it knows (code, signal, out of memory); the
+// errors. Running out of memory ends the sandbox: every process in it that had
+// not ended has Exit.OOM, Done is closed, and Usage can still be asked until
+// Destroy. A driver reports what it knows (code, signal, out of memory); the
 // verdicts that come from our own decisions (Timeout, Limit, Killed) are given
 // by Sandbox.
 //

@@ -205,9 +205,10 @@ func (s *Sandbox) Get(ctx context.Context, path string, w io.Writer) error {
 	return nil
 }
 
-// Usage reads what the sandbox has used so far.
+// Usage reads what the sandbox has used so far. It can be asked of one that has
+// died, as long as its remains are there.
 func (s *Sandbox) Usage(ctx context.Context) (Usage, error) {
-	if err := s.demand("read usage"); err != nil {
+	if err := s.Status().State.Demand("read usage", StateRunning, StateFailed); err != nil {
 		return Usage{}, err
 	}
 	usage, err := s.box.Usage(ctx)

@@ -29,6 +29,16 @@ type Create struct {
 	Bundle string `json:"bundle"`
 	// Root is the folder for gVisor's own state.
 	Root string `json:"root"`
+	// Image is the EROFS file that is the sandbox's root, read-only.
+	Image string `json:"image"`
+	// Disk is how many bytes may be written over it; 0 is any number.
+	Disk int64 `json:"disk,omitempty"`
+	// Groups are the control groups that the sandbox starts in.
+	Groups Groups `json:"groups"`
+	// Memory and MilliCPU are what programs see as the size of their machine;
+	// 0 is the host's own. The groups are what enforces it.
+	Memory   int64 `json:"memory,omitempty"`
+	MilliCPU int64 `json:"milli_cpu,omitempty"`
 	// Input and Output are FIFOs: the standard input and output of PID 1.
 	Input  string `json:"input"`
 	Output string `json:"output"`
@@ -39,6 +49,13 @@ type Create struct {
 	Record string `json:"record"`
 }
 
+// Groups says how a process gets into its control groups: it is cloned into the
+// folder Into, if there is one, and writes "0" to each of Files first of all.
+type Groups struct {
+	Into  string   `json:"into,omitempty"`
+	Files []string `json:"files,omitempty"`
+}
+
 // Response answers the Request with the same Seq.
 type Response struct {
 	Seq   uint64 `json:"seq"`
@@ -46,10 +63,10 @@ type Response struct {
 	Made  *Made  `json:"made,omitempty"`
 }
 
-// Made names the processes of a sandbox on this host.
+// Made names the process of a sandbox on this host, of which all others are
+// descendants that end with it.
 type Made struct {
-	Sentry Process  `json:"sentry"`
-	Gofer  *Process `json:"gofer,omitempty"`
+	Sentry Process `json:"sentry"`
 }
 
 // Process names a process so that a later one with the same number is not

@@ -2,8 +2,10 @@ package drivertest
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -16,7 +18,11 @@ func limitChecks() []check {
 		{"a limit that is declared is enforced as asked", declaredLimit},
 		{"a network that is not declared is refused before any side effect", undeclaredNetwork},
 		{"no network is the default and is enforced", noNetwork},
+		{"running out of memory ends every process of the sandbox by that", sharedOOM},
 		{"a disk limit holds", diskLimit},
+		{"a limit on processes refuses more and hurts nobody", processLimit},
+		{"a limit on open files holds and cannot be raised", openFilesLimit},
+		{"what one sandbox uses up another still has", neighbours},
 		{"Usage says what it can measure", usage},
 	}
 }
@@ -96,6 +102,33 @@ func noNetwork(r *rig) {
 	}
 }
 
+func sharedOOM(r *rig) {
+	r.need(r.d.Capabilities().Memory && r.h.OOM != nil, "a memory limit, or its harness has no program for it")
+	const limit = 128 << 20
+	spec := r.spec()
+	spec.Limits.Memory = limit
+	b := r.create(spec)
+	bystander := r.exec(b, r.sh("echo up; sleep 1000"))
+	r.until(bystander, "up\n")
+	greedy := r.h.OOM(limit)
+	greedy.ID = r.newID()
+	p := r.exec(b, greedy)
+	if exit := r.wait(p); !exit.OOM {
+		r.Errorf("the greedy one ended with %+v", exit)
+	}
+	if exit := r.wait(bystander); !exit.OOM {
+		r.Errorf("the bystander ended with %+v", exit)
+	}
+	select {
+	case <-b.Done():
+	case <-r.ctx.Done():
+		r.Error("the sandbox goes on")
+	}
+	if u, err := b.Usage(r.ctx); err == nil && u.PeakMemory > limit+limit/8 {
+		r.Errorf("%d bytes were used under a limit of %d", u.PeakMemory, limit)
+	}
+}
+
 func diskLimit(r *rig) {
 	r.need(r.d.Capabilities().Disk, "a disk limit")
 	const limit = 8 << 20
@@ -110,6 +143,54 @@ func diskLimit(r *rig) {
 	if err := b.Get(r.ctx, "/workspace/big", &packed); err == nil && packed.Len() > 2*limit {
 		r.Errorf("%d bytes were written under a limit of %d", packed.Len(), limit)
 	}
+}
+
+func processLimit(r *rig) {
+	r.need(r.d.Capabilities().Processes && r.h.Kernel, "a limit on processes, or its harness has no kernel")
+	const limit, tried = 16, 64
+	spec := r.spec()
+	spec.Limits.Processes = limit
+	b := r.create(spec)
+	crowd := fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); sleep 1000 >/dev/null 2>&1 & echo $i; done; echo all", tried)
+	p := r.exec(b, r.sh(crowd))
+	out := r.collect(p, sandbox.Offsets{})
+	r.wait(p)
+	if got := strings.Count(out.stdout, "\n"); got > limit || got == 0 || strings.Contains(out.stdout, "all") {
+		r.Errorf("%d processes were started under a limit of %d", got, limit)
+	}
+	// The crowd can still be ended, and then there is room again.
+	if err := p.Signal(r.ctx, 9, true); err != nil {
+		r.Fatalf("end the crowd: %v", err)
+	}
+	r.eventually("there is room again", func() bool {
+		again, err := b.Exec(r.ctx, r.sh("exit 0"))
+		return err == nil && r.wait(again).Code == 0
+	})
+}
+
+func openFilesLimit(r *rig) {
+	r.need(r.d.Capabilities().OpenFiles && r.h.Kernel, "a limit on open files, or its harness has no kernel")
+	const limit = 100
+	spec := r.spec()
+	spec.Limits.OpenFiles = limit
+	b := r.create(spec)
+	r.wantText("the limit", r.say(b, "ulimit -Sn; ulimit -Hn"), "100\n100")
+	if exit, out := r.run(b, r.sh("ulimit -n 5000")); exit.Code == 0 {
+		r.Errorf("it was raised: %q", out)
+	}
+}
+
+// neighbours has one sandbox use up all that it has while another works.
+func neighbours(r *rig) {
+	c := r.d.Capabilities()
+	r.need(c.Disk && c.Processes && r.h.Kernel, "limits on disk and processes, or its harness has no kernel")
+	spec, other := r.spec(), r.spec()
+	spec.Limits = sandbox.Limits{Disk: 8 << 20, Processes: 16}
+	other.Limits = spec.Limits
+	greedy, neighbour := r.create(spec), r.create(other)
+	p := r.exec(greedy, r.sh("head -c 33554432 /dev/zero >big; echo full; while :; do sleep 1000 & done"))
+	r.until(p, "full\n")
+	r.wantText("the neighbour", r.say(neighbour, "head -c 4194304 /dev/zero >some && (sleep 0 & sleep 0 & wait) && echo well"), "well")
 }
 
 func usage(r *rig) {

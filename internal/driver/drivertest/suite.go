@@ -45,6 +45,9 @@ type Harness struct {
 	// OOM returns an exec that needs more memory than the limit. Without it,
 	// running out of memory is not tried.
 	OOM func(limit int64) sandbox.ExecSpec
+	// Kernel says that scripts run in a real shell on a Linux kernel, so that
+	// limits on processes and open files can be tried.
+	Kernel bool
 	// Lacks names the checks that the driver does not pass yet, each with the
 	// reason. It is a list of debts, printed with every run.
 	Lacks map[string]string

@@ -207,7 +207,7 @@ func (b *box) Get(ctx context.Context, path string, w io.Writer) error {
 
 // Usage reads what the sandbox was told to need.
 func (b *box) Usage(ctx context.Context) (sandbox.Usage, error) {
-	if err := b.at(ctx, script{}, stepOther); err != nil {
+	if err := b.at(ctx, script{}, stepOther); err != nil && !errors.Is(err, errDead) {
 		return sandbox.Usage{}, err
 	}
 	b.mu.Lock()
@@ -219,6 +219,9 @@ func (b *box) Usage(ctx context.Context) (sandbox.Usage, error) {
 func (b *box) needed(memory int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if limit := b.spec.Limits.Memory; limit > 0 {
+		memory = min(memory, limit)
+	}
 	b.peak = max(b.peak, memory)
 }
 
@@ -286,6 +289,15 @@ func (b *box) die(why error) []*process {
 		procs = append(procs, p)
 	}
 	return procs
+}
+
+// starve is the sandbox's end by its memory limit: all that runs in it ends by
+// that. Like crash, it does not wait for tasks.
+func (b *box) starve() {
+	for _, p := range b.die(errDead) {
+		p.end(sandbox.Exit{Code: -1, Signal: sigKill, OOM: true}, true)
+	}
+	b.record(entry{Dead: true})
 }
 
 // crash is the sandbox's sudden death. It does not wait for tasks: one of them

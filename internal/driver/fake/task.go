@@ -93,7 +93,7 @@ func (t *task) main() {
 		}
 	case s.oom, limit > 0 && s.memory > limit:
 		t.play()
-		t.p.end(sandbox.Exit{Code: -1, Signal: sigKill, OOM: true}, true)
+		t.p.box.starve()
 	case s.scripted:
 		t.play()
 		exit := sandbox.Exit{Code: s.exit}

@@ -2,16 +2,19 @@ package gvisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
+	"github.com/aurea-dev/aurea/internal/cgroup"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/guest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -27,7 +30,11 @@ type Box struct {
 	env    map[string]string
 	client *guest.Client
 	sentry *hostProcess
+	group  *cgroup.Group
+	memory *cgroup.OOMWatch // nil where the host's kernel sees to it
+	limits sandbox.Limits
 	done   chan struct{} // closed when the sandbox is dead
+	gone   atomic.Bool   // destroyed: nothing of it is left to ask
 
 	watched chan struct{} // closed when the watcher has ended
 	once    sync.Once
@@ -44,16 +51,30 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 	ctx, cancel := context.WithTimeoutCause(ctx, helloTime, errSilent)
 	defer cancel()
 	dir := d.dir(r.Handle.ID)
-	client, err := guest.Connect(ctx, filepath.Join(dir, "in"), filepath.Join(dir, "out"), r.State.Created)
+	group, err := d.group(r)
+	if err != nil {
+		sentry.close()
+		return nil, err
+	}
+	client, err := guest.Connect(ctx, filepath.Join(dir, "in"), filepath.Join(dir, "out"), r.State.Created, guest.WithOOM(func() bool { return ranOut(group) }))
 	if err != nil {
 		sentry.close()
 		return nil, fmt.Errorf("meet the guest of sandbox %s: %w%s", r.Handle.ID, err, panicNote(dir))
+	}
+	memory, err := group.WatchOOM()
+	if err != nil {
+		sentry.close()
+		_ = client.Close()
+		return nil, err
 	}
 	b := &Box{
 		handle:  r.Handle,
 		env:     r.Env,
 		client:  client,
 		sentry:  sentry,
+		group:   group,
+		memory:  memory,
+		limits:  r.Limits,
 		done:    make(chan struct{}),
 		watched: make(chan struct{}),
 	}
@@ -63,29 +84,19 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 
 var errSilent = fault.New(fault.Unavailable, "the guest did not say hello in time")
 
-// panicNote says where a sentry that died left its last words.
-func panicNote(dir string) string {
-	info, err := os.Stat(filepath.Join(dir, "panic.log"))
-	if err != nil || info.Size() == 0 {
-		return ""
-	}
-	const enough = 300
-	f, err := os.Open(filepath.Join(dir, "panic.log"))
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-	words, _ := io.ReadAll(io.LimitReader(f, enough))
-	return fmt.Sprintf(" (its last words: %q)", words)
+// ranOut reports whether a group has lost a process to its memory limit.
+func ranOut(g *cgroup.Group) bool {
+	kills, err := g.OOMKills()
+	return err == nil && kills > 0
 }
 
-// watch waits for the sandbox's death. It is the box's only goroutine.
+// watch waits for the sandbox's death, and brings it about where the sandbox is
+// beyond help. It owns the box's other goroutines.
 func (b *Box) watch() {
 	defer close(b.watched)
 	stop := make(chan struct{})
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var others sync.WaitGroup
+	others.Go(func() {
 		select {
 		case <-b.client.Done():
 			// Either we have let go of the sandbox, or its guest is broken:
@@ -95,10 +106,21 @@ func (b *Box) watch() {
 			}
 		case <-stop:
 		}
-	}()
+	})
+	if b.memory != nil {
+		others.Go(func() {
+			// The host's kernel has killed a part of the sandbox.
+			if b.memory.Wait() && !b.letGo() {
+				_ = b.sentry.kill()
+			}
+		})
+	}
 	died := b.sentry.wait()
 	close(stop)
-	<-ended
+	if b.memory != nil {
+		b.memory.Close()
+	}
+	others.Wait()
 	if died {
 		b.client.Lose()
 		close(b.done)
@@ -109,9 +131,8 @@ func (b *Box) watch() {
 // Handle implements sandbox.Box.
 func (b *Box) Handle() sandbox.Handle { return b.handle }
 
-// Enforced implements sandbox.Box. Nothing is yet, and Create refuses what is
-// asked.
-func (b *Box) Enforced() sandbox.Limits { return sandbox.Limits{} }
+// Enforced implements sandbox.Box. Create has refused what does not hold.
+func (b *Box) Enforced() sandbox.Limits { return b.limits }
 
 // Exec implements sandbox.Box.
 func (b *Box) Exec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.Process, error) {
@@ -204,12 +225,18 @@ func checkPath(field, name string) error {
 	return nil
 }
 
-// Usage implements sandbox.Box. Nothing is measured from outside yet.
+// Usage implements sandbox.Box. It measures the sandbox's kernel with all that
+// runs on it, and can be asked until the sandbox is destroyed, also after its
+// death.
 func (b *Box) Usage(context.Context) (sandbox.Usage, error) {
-	if err := b.client.Err(); err != nil {
+	u, err := b.group.Usage()
+	if b.gone.Load() || errors.Is(err, fs.ErrNotExist) {
+		return sandbox.Usage{}, fault.New(fault.NotFound, "sandbox %s is gone", b.handle.ID)
+	}
+	if err != nil {
 		return sandbox.Usage{}, err
 	}
-	return sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}, nil
+	return sandbox.Usage(u), nil
 }
 
 // Done implements sandbox.Box.
@@ -239,4 +266,7 @@ func (b *Box) detach() {
 }
 
 // lose ends everything that waits for the sandbox, whose processes were killed.
-func (b *Box) lose() { <-b.watched }
+func (b *Box) lose() {
+	b.gone.Store(true)
+	<-b.watched
+}

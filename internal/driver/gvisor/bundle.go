@@ -5,21 +5,28 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // writeBox writes everything of a sandbox that comes before its processes.
-func (d *Driver) writeBox(dir string, r record) error {
+func writeBox(dir string, r record) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the sandbox's folder: %w", err)
 	}
 	if err := writeJSON(filepath.Join(dir, "box.json"), r); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(dir, "config.json"), d.bundle()); err != nil {
+	if err := writeJSON(filepath.Join(dir, "config.json"), bundle(dir, r.Limits)); err != nil {
 		return err
+	}
+	// gVisor asks for a folder where the root is a file.
+	if err := os.Mkdir(filepath.Join(dir, "root"), 0o700); err != nil {
+		return fmt.Errorf("make the sandbox's root folder: %w", err)
 	}
 	for _, name := range []string{"in", "out"} {
 		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
@@ -50,26 +57,26 @@ func guestCapabilities() []string {
 	return []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
 }
 
+// guestPath is where the guest is in every image.
+const guestPath = "/.aurea/guest"
+
 // bundle is the OCI configuration: the guest as PID 1 over the image. Nothing
-// in it belongs to one sandbox, and nothing in it is secret.
-func (d *Driver) bundle() specs.Spec {
-	mounts := []specs.Mount{
-		{Destination: "/proc", Type: "proc", Source: "proc"},
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"},
-	}
-	for _, dir := range d.image.binds {
-		mounts = append(mounts, specs.Mount{
-			Destination: dir, Source: dir, Type: "bind",
-			Options: []string{"rbind", "ro", "nosuid", "nodev"},
-		})
-	}
+// in it is secret.
+func bundle(dir string, l sandbox.Limits) specs.Spec {
 	return specs.Spec{
 		Version:  specs.Version,
 		Hostname: "sandbox",
-		Root:     &specs.Root{Path: d.image.root}, // writable: the overlay takes the writes
-		Mounts:   mounts,
+		Root:     &specs.Root{Path: filepath.Join(dir, "root")}, // writable: the overlay takes the writes
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"},
+			// Of no kind that can be mounted. Without a word about it gVisor
+			// lays a file system in memory over an empty /tmp, which the limit
+			// on the disk would not hold.
+			{Destination: "/tmp", Type: "image"},
+		},
 		Process: &specs.Process{
-			Args: []string{guestPath},
+			Args: []string{guestPath, strconv.FormatInt(l.Processes, 10)},
 			Cwd:  "/",
 			Env:  []string{"PATH=/usr/bin"},
 			User: specs.User{UID: guestUID, GID: guestUID},
@@ -81,7 +88,7 @@ func (d *Driver) bundle() specs.Spec {
 				Inheritable: guestCapabilities(), Ambient: guestCapabilities(),
 			},
 			NoNewPrivileges: true,
-			Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
+			Rlimits:         rlimits(l),
 		},
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{
@@ -93,4 +100,13 @@ func (d *Driver) bundle() specs.Spec {
 			},
 		},
 	}
+}
+
+// rlimits are the guest's, and so those of every command.
+func rlimits(l sandbox.Limits) []specs.POSIXRlimit {
+	limits := []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}}
+	if n := uint64(l.OpenFiles); n > 0 {
+		limits = append(limits, specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Soft: n, Hard: n})
+	}
+	return limits
 }

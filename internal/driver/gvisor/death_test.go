@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
+	"github.com/aurea-dev/aurea/internal/driver/gvisor/gvisortest"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/spawn"
@@ -70,7 +71,7 @@ func victim(folder string) int {
 	ctx := context.Background()
 	d, err := gvisor.New(ctx, gvisor.Config{
 		StateDir: folder,
-		Sentry:   os.Getenv("AUREA_TEST_SENTRY"), Guest: os.Getenv("AUREA_TEST_GUEST"),
+		Sentry:   os.Getenv("AUREA_TEST_SENTRY"), Images: gvisortest.Images{Root: os.Getenv("AUREA_TEST_IMAGE")},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -103,7 +104,7 @@ func TestKilledWorker(t *testing.T) {
 	}
 	cmd := exec.Command(own)
 	cmd.Env = append(os.Environ(), "AUREA_TEST_VICTIM="+folder,
-		"AUREA_TEST_SENTRY="+filepath.Join(binaries, "aurea-sentry"), "AUREA_TEST_GUEST="+filepath.Join(binaries, "aurea-guest"))
+		"AUREA_TEST_SENTRY="+filepath.Join(binaries, "aurea-sentry"), "AUREA_TEST_IMAGE="+images.Root)
 	said, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -396,41 +397,5 @@ func TestComingAndGoing(t *testing.T) {
 	}
 	if left := traces(t, folder); len(left) > 0 {
 		t.Errorf("left on the host: %q", left)
-	}
-}
-
-// An image that no sandbox uses goes when a driver starts; one that is used
-// stays.
-func TestOldImagesGo(t *testing.T) {
-	t.Parallel()
-	folder := stateDir(t)
-	d := open(t, folder)
-	b := box(t, d)
-	d.Close()
-	for _, name := range []string{"host-old", "host-used"} {
-		if err := os.Mkdir(filepath.Join(folder, "image", name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	record := filepath.Join(folder, "box", b.Handle().ID, "box.json")
-	body, err := os.ReadFile(record)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := bytes.Index(body, []byte(`"image":"`)) + len(`"image":"`)
-	changed := append(append(bytes.Clone(body[:i]), "host-used"...), body[i+bytes.IndexByte(body[i:], '"'):]...)
-	if err := os.WriteFile(record, changed, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d = open(t, folder)
-	t.Cleanup(func() {
-		destroy(t, d, b)
-		d.Close()
-	})
-	if _, err := os.Stat(filepath.Join(folder, "image", "host-old")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the old image is left: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(folder, "image", "host-used")); err != nil {
-		t.Errorf("the used image: %v", err)
 	}
 }

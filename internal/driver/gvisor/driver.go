@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/aurea-dev/aurea/internal/cgroup"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/spawn"
@@ -34,11 +33,16 @@ const helloTime = 10 * time.Second
 type Config struct {
 	// StateDir is the driver's own folder.
 	StateDir string
-	// Sentry and Guest are the paths of the two binaries.
-	Sentry, Guest string
+	// Sentry is the path of the aurea-sentry binary. The guest is in the images.
+	Sentry string
+	// Images finds the roots of sandboxes. The empty name is its default.
+	Images sandbox.Images
 	// Spawners is how many sandboxes can be in the making at once; by default
 	// as many as there are processors, at most four.
 	Spawners int
+	// HostRoot is where the host's /proc and /sys are; "" is "/". Tests give
+	// another, to see a host that can bound nothing.
+	HostRoot string
 	Logger   *slog.Logger
 }
 
@@ -46,7 +50,7 @@ type Config struct {
 type Driver struct {
 	config Config
 	boot   string
-	image  image
+	groups *cgroup.Host
 	pool   *spawn.Pool
 
 	mu     sync.Mutex
@@ -80,57 +84,30 @@ func New(ctx context.Context, config Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"", "box", "image"} {
+	for _, name := range []string{"", "box", "panic"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
 			return nil, fmt.Errorf("make the state folder: %w", err)
 		}
 	}
-	image, err := makeHostImage(filepath.Join(dir, "image"), config.Guest)
+	groups, err := openGroups(config)
 	if err != nil {
 		return nil, err
 	}
 	d := &Driver{
 		config: config,
 		boot:   boot,
-		image:  image,
+		groups: groups,
 		pool:   spawn.NewPool(spawn.Config{Sentry: config.Sentry, Count: config.Spawners, Logger: config.Logger}),
 		boxes:  map[string]*Box{},
 		making: map[string]*making{},
 	}
 	if err := d.pool.Warm(ctx); err != nil {
 		_ = d.pool.Close()
+		_ = groups.Close()
 		return nil, fault.New(fault.Unavailable, "start %s: %w", config.Sentry, err)
 	}
-	d.sweepImages()
+	d.sweepGroups(ctx)
 	return d, nil
-}
-
-// sweepImages removes roots of earlier hosts and guests that no sandbox uses.
-func (d *Driver) sweepImages() {
-	used := map[string]bool{d.image.name: true}
-	boxes, err := os.ReadDir(filepath.Join(d.config.StateDir, "box"))
-	if err != nil {
-		return // for the next start
-	}
-	for _, box := range boxes {
-		r, err := readRecord(d.dir(box.Name()))
-		if err != nil {
-			return // it is not known what this one uses
-		}
-		used[r.Image] = true
-	}
-	images, err := os.ReadDir(filepath.Join(d.config.StateDir, "image"))
-	if err != nil {
-		return
-	}
-	for _, image := range images {
-		if used[image.Name()] || strings.HasPrefix(image.Name(), ".") {
-			continue
-		}
-		if err := os.RemoveAll(filepath.Join(d.config.StateDir, "image", image.Name())); err != nil {
-			d.config.Logger.Warn("an old image is left", "image", image.Name(), "error", err)
-		}
-	}
 }
 
 // check says what is missing for this driver here.
@@ -140,13 +117,11 @@ func check(config Config) error {
 		return fault.New(fault.Unavailable, "the gvisor driver needs Linux, this is %s", runtime.GOOS)
 	case os.Geteuid() != 0:
 		return fault.New(fault.Unavailable, "the gvisor driver needs root: start the worker as root, or choose another driver")
-	case config.StateDir == "" || config.Logger == nil:
-		return fault.New(fault.Internal, "the gvisor driver needs a state folder and a logger")
+	case config.StateDir == "" || config.Logger == nil || config.Images == nil:
+		return fault.New(fault.Internal, "the gvisor driver needs a state folder, images and a logger")
 	}
-	for _, path := range []string{config.Sentry, config.Guest} {
-		if err := unix.Access(path, unix.X_OK); err != nil {
-			return fault.New(fault.Unavailable, "the gvisor driver needs %q: %w (build it with make build)", path, err)
-		}
+	if err := unix.Access(config.Sentry, unix.X_OK); err != nil {
+		return fault.New(fault.Unavailable, "the gvisor driver needs %q: %w (build it with make build)", config.Sentry, err)
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -167,17 +142,6 @@ func bootID() (string, error) {
 // Name implements sandbox.Driver.
 func (d *Driver) Name() string { return Name }
 
-// Capabilities implements sandbox.Driver.
-func (d *Driver) Capabilities() sandbox.Capabilities {
-	return sandbox.Capabilities{
-		Isolation: "user-space kernel",
-		Images:    []string{hostImage},
-		Networks:  []sandbox.Network{sandbox.NetworkNone},
-		TTY:       true,
-		Recover:   true,
-	}
-}
-
 // Create implements sandbox.Driver.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sandbox.Handle) error) (sandbox.Box, error) {
 	if err := spec.Validate(); err != nil {
@@ -186,8 +150,8 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	if err := d.Capabilities().Check(spec); err != nil {
 		return nil, err
 	}
-	if spec.Image != "" && spec.Image != hostImage {
-		return nil, fault.Field("image", "this driver has no image %q; it has %q", spec.Image, hostImage)
+	if err := checkFloors(spec.Limits); err != nil {
+		return nil, err
 	}
 	ctx, m, err := d.begin(ctx, spec.ID)
 	if err != nil {
@@ -195,7 +159,11 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	}
 	defer d.finish(spec.ID, m)
 
-	r, err := d.newRecord(spec)
+	image, err := d.config.Images.Resolve(ctx, spec.Image)
+	if err != nil {
+		return nil, fmt.Errorf("find the image: %w", err)
+	}
+	r, err := d.newRecord(spec, image)
 	if err != nil {
 		return nil, err
 	}
@@ -207,6 +175,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 		err = d.adopt(b)
 	}
 	if err != nil {
+		err = d.explain(spec.ID, err)
 		d.removeAfter(ctx, spec.ID)
 		return nil, err
 	}
@@ -249,13 +218,22 @@ var (
 // make makes the sandbox's folder, has it started, and meets its guest.
 func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 	dir := d.dir(r.Handle.ID)
-	if err := d.writeBox(dir, r); err != nil {
+	if err := writeBox(dir, r); err != nil {
+		return nil, err
+	}
+	group, err := d.groups.Make(r.Handle.ID, hostLimits(r.Limits))
+	if err != nil {
 		return nil, err
 	}
 	made, err := d.pool.Create(ctx, spawn.Create{
 		ID:       "box",
 		Bundle:   dir,
 		Root:     filepath.Join(dir, "run"),
+		Image:    r.Root,
+		Disk:     r.Limits.Disk,
+		Groups:   spawn.Groups(group.Join()),
+		Memory:   r.Limits.Memory,
+		MilliCPU: r.Limits.MilliCPU,
 		Input:    filepath.Join(dir, "in"),
 		Output:   filepath.Join(dir, "out"),
 		PanicLog: filepath.Join(dir, "panic.log"),
@@ -375,10 +353,13 @@ func (d *Driver) Destroy(ctx context.Context, h sandbox.Handle) error {
 	return d.remove(ctx, h.ID)
 }
 
-// remove ends the sandbox's processes, then removes its folder.
+// remove ends the sandbox's processes, then removes its groups and its folder.
 func (d *Driver) remove(ctx context.Context, id string) error {
 	dir := d.dir(id)
 	if err := d.killAll(ctx, dir); err != nil {
+		return fmt.Errorf("destroy sandbox %s: %w", id, err)
+	}
+	if err := d.removeGroup(ctx, id); err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
 	}
 	d.mu.Lock()
@@ -388,6 +369,7 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 	if b != nil {
 		b.lose()
 	}
+	d.keepPanic(id)
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the folder of sandbox %s: %w", id, err)
 	}
@@ -416,68 +398,7 @@ func (d *Driver) Close() error {
 	for _, b := range boxes {
 		b.detach()
 	}
-	return d.pool.Close()
+	return errors.Join(d.pool.Close(), d.groups.Close())
 }
 
 func (d *Driver) dir(id string) string { return filepath.Join(d.config.StateDir, "box", id) }
-
-// record is box.json.
-type record struct {
-	Handle sandbox.Handle    `json:"handle"`
-	State  state             `json:"-"`
-	Image  string            `json:"image"`
-	Env    map[string]string `json:"env,omitempty"`
-}
-
-// state is this driver's part of a handle.
-type state struct {
-	// Boot is the run of the machine in which the sandbox was made: after
-	// another its processes are gone, and their numbers belong to others.
-	Boot    string            `json:"boot"`
-	Created time.Time         `json:"created"`
-	Labels  map[string]string `json:"labels,omitempty"`
-}
-
-func (d *Driver) newRecord(spec sandbox.Spec) (record, error) {
-	s := state{Boot: d.boot, Created: time.Now(), Labels: spec.Labels}
-	raw, err := json.Marshal(s)
-	if err != nil {
-		return record{}, fmt.Errorf("encode the handle: %w", err)
-	}
-	return record{
-		Handle: sandbox.Handle{Version: handleVersion, Driver: Name, ID: spec.ID, State: raw},
-		State:  s,
-		Image:  d.image.name,
-		Env:    spec.Env,
-	}, nil
-}
-
-// readRecord reads box.json, which is missing or broken where a sandbox was
-// only half made.
-func readRecord(dir string) (record, error) {
-	var r record
-	body, err := os.ReadFile(filepath.Join(dir, "box.json"))
-	if err != nil {
-		return record{}, fmt.Errorf("read the sandbox's record: %w", err)
-	}
-	if err := json.Unmarshal(body, &r); err != nil {
-		return record{}, fmt.Errorf("decode the sandbox's record: %w", err)
-	}
-	if err := json.Unmarshal(r.Handle.State, &r.State); err != nil {
-		return record{}, fmt.Errorf("decode the sandbox's handle: %w", err)
-	}
-	return r, nil
-}
-
-// readMade reads what the spawner wrote of the sandbox's processes.
-func readMade(dir string) (spawn.Made, error) {
-	var made spawn.Made
-	body, err := os.ReadFile(filepath.Join(dir, "process.json"))
-	if err != nil {
-		return spawn.Made{}, fmt.Errorf("read the sandbox's processes: %w", err)
-	}
-	if err := json.Unmarshal(body, &made); err != nil {
-		return spawn.Made{}, fmt.Errorf("decode the sandbox's processes: %w", err)
-	}
-	return made, nil
-}

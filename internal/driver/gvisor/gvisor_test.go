@@ -103,7 +103,7 @@ func TestWalls(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
 		{"user", "id -u; id -g; id -G", "1000\n1000\n1000"},
 		{"home", `echo $HOME; pwd`, "/workspace\n/workspace"},
-		{"environment", "env | grep -v PWD= | sed s/=.*// | sort | tr '\\n' ' '", "HOME LANG PATH USER"},
+		{"environment", "env | grep -v PWD= | sed s/=.*// | sort | tr '\\n' ' '", "FROM_IMAGE HOME LANG PATH USER"},
 		{"capabilities", "grep -E 'Cap|NoNewPrivs' /proc/self/status | cut -f2 | sort -u | tr '\\n' ' '", "0000000000000000 1"},
 		{"core", "ulimit -c", "0"},
 		{"the host's files", "cat " + secret, "cat: " + secret + ": No such file or directory"},
@@ -148,12 +148,15 @@ func TestUsers(t *testing.T) {
 		{"root", "cat /proc/1/environ 2>&1 | sed 's/.*: //'", "Permission denied"},
 		{"root", "echo $$ 2>/dev/null >/sys/fs/cgroup/cgroup.procs || echo no", "no"},
 		{"root", "mkdir /sys/fs/cgroup/x 2>/dev/null || echo no", "no"},
-		{"root", "touch /usr/bin/x 2>&1 | sed 's/.*: //'", "Read-only file system"},
+		{"root", "touch /usr/bin/x && ls /usr/bin/x", "/usr/bin/x"}, // in this sandbox alone
 		{"root", "mount -t tmpfs x /workspace 2>/dev/null || echo no", "no"},
 	} {
 		if got := as(c.user, c.script); got != c.want {
 			t.Errorf("%s as %s: %q, want %q", c.script, c.user, got, c.want)
 		}
+	}
+	if got := say(t, box(t, d), "ls /usr/bin/x 2>&1 | sed 's/.*: //'"); got != "No such file or directory" {
+		t.Errorf("what root has written in one sandbox is in another: %q", got)
 	}
 	for user, kind := range map[string]fault.Kind{"aurea": fault.Denied, "65533": fault.Denied, "5:65533": fault.Denied, "missing": fault.Invalid, "1:x": fault.Invalid} {
 		_, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "x", Command: []string{"true"}, User: user})
@@ -284,7 +287,7 @@ func TestWorkerLinksNoGVisor(t *testing.T) {
 
 func TestNewSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	_, err := gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/missing/sentry", Guest: "/missing/guest", Logger: logger(t)})
+	_, err := gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/missing/sentry", Images: images, Logger: logger(t)})
 	if !fault.Is(err, fault.Unavailable) {
 		t.Errorf("%v", err)
 	}
@@ -292,7 +295,7 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 		return
 	}
 	// A sentry that is no sentry.
-	_, err = gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/bin/true", Guest: "/bin/true", Logger: logger(t)})
+	_, err = gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/bin/true", Images: images, Logger: logger(t)})
 	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "/bin/true") {
 		t.Errorf("%v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,12 +14,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
+	"github.com/aurea-dev/aurea/internal/driver/gvisor/gvisortest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // binaries is the folder of the sentry and the guest that this run has built,
 // or empty where they cannot be used.
 var binaries string
+
+// images is the image that this run has made.
+var images gvisortest.Images
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -44,6 +49,10 @@ func run(m *testing.M) int {
 			}
 		}
 		binaries = dir
+		if images, err = gvisortest.Make(dir, filepath.Join(dir, "aurea-guest")); err != nil {
+			fmt.Fprintln(os.Stderr, "make the image:", err)
+			return 1
+		}
 	}
 	code := m.Run()
 	if code == 0 {
@@ -79,7 +88,9 @@ func openWith(t testing.TB, config gvisor.Config) *gvisor.Driver {
 	t.Helper()
 	needRoot(t)
 	config.Sentry = filepath.Join(binaries, "aurea-sentry")
-	config.Guest = filepath.Join(binaries, "aurea-guest")
+	if config.Images == nil {
+		config.Images = images
+	}
 	config.Logger = logger(t)
 	d, err := gvisor.New(context.Background(), config)
 	if err != nil {
@@ -98,6 +109,11 @@ func stateDir(t testing.TB) string {
 	t.Cleanup(func() {
 		if left := traces(t, dir); len(left) > 0 {
 			t.Errorf("left on the host: %q", left)
+		}
+		if owner, err := os.ReadFile(filepath.Join(dir, "owner")); err == nil {
+			if left := groupsOf(string(owner)); len(left) > 0 {
+				t.Errorf("control groups are left: %q", left)
+			}
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -159,4 +175,16 @@ func box(t testing.TB, d *gvisor.Driver) sandbox.Box {
 	b := makeBox(t, d, sandbox.Spec{})
 	t.Cleanup(func() { destroy(t, d, b) })
 	return b
+}
+
+// groupsOf returns the control groups that belong to an owner.
+func groupsOf(owner string) []string {
+	var found []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(path, owner) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
 }

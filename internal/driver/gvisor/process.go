@@ -96,38 +96,21 @@ func (d *Driver) killAll(ctx context.Context, dir string) error {
 		if r.State.Boot != d.boot {
 			return nil // the machine has been off since
 		}
-		return killKnown(ctx, made)
+		return killKnown(ctx, made.Sentry)
 	}
 	return killFound(ctx, dir)
 }
 
-func killKnown(ctx context.Context, made spawn.Made) error {
-	processes := []spawn.Process{made.Sentry}
-	if made.Gofer != nil {
-		processes = append(processes, *made.Gofer)
+func killKnown(ctx context.Context, p spawn.Process) error {
+	h, err := openProcess(p)
+	if err != nil {
+		return nil //nolint:nilerr // it has ended
 	}
-	var open []*hostProcess
-	defer func() {
-		for _, h := range open {
-			h.close()
-		}
-	}()
-	for _, p := range processes {
-		h, err := openProcess(p)
-		if err != nil {
-			continue // gone
-		}
-		open = append(open, h)
-		if err := h.kill(); err != nil {
-			return fmt.Errorf("kill process %d: %w", p.PID, err)
-		}
+	defer h.close()
+	if err := h.kill(); err != nil {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}
-	for _, h := range open {
-		if err := h.waitUntil(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return h.waitUntil(ctx)
 }
 
 // waitUntil waits for the end of the process or of ctx.
@@ -153,7 +136,7 @@ func killFound(ctx context.Context, dir string) error {
 		}
 		for _, p := range found {
 			clean = -1
-			if err := killKnown(ctx, spawn.Made{Sentry: p}); err != nil {
+			if err := killKnown(ctx, p); err != nil {
 				return err
 			}
 		}
@@ -196,7 +179,7 @@ func find(dir string) ([]spawn.Process, error) {
 func names(cmdline []byte, bundle string) bool {
 	args := bytes.Split(cmdline, []byte{0})
 	first := string(args[0])
-	if first != "runsc-sandbox" && first != "runsc-gofer" {
+	if first != "runsc-sandbox" {
 		return false
 	}
 	return slices.ContainsFunc(args, func(arg []byte) bool {

@@ -12,5 +12,11 @@ func TestContract(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Open:  func(t *testing.T, folder string) sandbox.Driver { return open(t, folder) },
 		Alive: drivertest.ProcAlive,
+		OOM: func(limit int64) sandbox.ExecSpec {
+			spec := hungry(int(2 * limit >> 20))
+			spec.ID = "greedy"
+			return spec
+		},
+		Kernel: true,
 	})
 }

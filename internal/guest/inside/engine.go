@@ -63,10 +63,11 @@ type channel struct {
 	exited  bool // the end was said
 }
 
-// New returns an Engine that listens on in and speaks on out.
-func New(in io.Reader, out io.Writer) (*Engine, error) {
+// New returns an Engine that listens on in and speaks on out. All of its
+// commands together have at most so many processes; 0 is any number.
+func New(in io.Reader, out io.Writer, processes int64) (*Engine, error) {
 	e := newEngine(in, out)
-	trees, err := newGroups()
+	trees, err := newGroups(processes)
 	if err != nil {
 		return nil, err
 	}

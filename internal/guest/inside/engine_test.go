@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,8 +37,10 @@ type program func(stdin io.Reader, stdout, stderr io.Writer) int
 // actors is a system that runs programs by the name of the command.
 type actors struct {
 	programs map[string]program
-	files    bytes.Buffer
-	signals  atomic.Int32
+
+	mu      sync.Mutex
+	files   []byte
+	signals atomic.Int32
 }
 
 func (a *actors) start(c *command, open wire.Open) (*process, *wire.Exit, error) {
@@ -74,7 +77,10 @@ func (a *actors) start(c *command, open wire.Open) (*process, *wire.Exit, error)
 func (a *actors) signal(*process, int, bool) error { a.signals.Add(1); return nil }
 
 func (a *actors) put(_ string, from io.Reader) error {
-	_, err := io.Copy(&a.files, from)
+	data, err := io.ReadAll(from)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.files = data
 	return err
 }
 
@@ -82,7 +88,10 @@ func (a *actors) get(path string, to io.Writer) error {
 	if path == "/missing" {
 		return fmt.Errorf("find it: %w", os.ErrNotExist)
 	}
-	_, err := io.Copy(to, &a.files)
+	a.mu.Lock()
+	data := a.files
+	a.mu.Unlock()
+	_, err := io.Copy(to, bytes.NewReader(data))
 	return err
 }
 
@@ -418,7 +427,6 @@ func TestTransfers(t *testing.T) {
 	}
 	wantKind(t, "a path that is not there", c.Get(t.Context(), "/missing", io.Discard), fault.NotFound)
 	broken := errors.New("disk full")
-	a.files.Write(want)
 	if err := c.Get(t.Context(), "/workspace", writer(func([]byte) (int, error) { return 0, broken })); !errors.Is(err, broken) {
 		t.Errorf("a writer that fails: %v", err)
 	}

@@ -13,8 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupRoot is where the sandbox's kernel has its control groups.
-const groupRoot = "/sys/fs/cgroup"
+// groupRoot is where the sandbox's kernel has its control groups, commandRoot
+// the one that holds those of all commands.
+const (
+	groupRoot   = "/sys/fs/cgroup"
+	commandRoot = groupRoot + "/commands"
+)
 
 // groups gives each command a control group of its own. A process cannot leave
 // it, whatever it forks and whoever adopts it, so a command's group is the
@@ -25,11 +29,28 @@ type groups struct {
 	leaving []string // ended commands whose descendants live on
 }
 
-func newGroups() (*groups, error) {
+// newGroups takes over the control groups. processes is how many threads all
+// commands together may have; 0 is any number. The guest's own do not count, so
+// that it can always start one more to kill the others.
+func newGroups(processes int64) (*groups, error) {
 	for _, name := range []string{"", "cgroup.procs", "cgroup.subtree_control"} {
 		// Nobody but us, not even a command that runs as root, moves processes.
 		if err := os.Chown(filepath.Join(groupRoot, name), os.Getuid(), os.Getgid()); err != nil {
 			return nil, fmt.Errorf("take over the control groups: %w", err)
+		}
+	}
+	if err := os.Mkdir(commandRoot, 0o755); err != nil {
+		return nil, fmt.Errorf("make the commands' control group: %w", err)
+	}
+	if processes <= 0 {
+		return &groups{}, nil
+	}
+	for _, file := range []struct{ path, value string }{
+		{filepath.Join(groupRoot, "cgroup.subtree_control"), "+pids"},
+		{filepath.Join(commandRoot, "pids.max"), strconv.FormatInt(processes, 10)},
+	} {
+		if err := os.WriteFile(file.path, []byte(file.value), 0); err != nil {
+			return nil, fmt.Errorf("bound the number of processes: %w", err)
 		}
 	}
 	return &groups{}, nil
@@ -39,7 +60,7 @@ func newGroups() (*groups, error) {
 func (g *groups) make() (path string, fd int, err error) {
 	g.mu.Lock()
 	g.last++
-	path = filepath.Join(groupRoot, strconv.FormatUint(g.last, 10))
+	path = filepath.Join(commandRoot, strconv.FormatUint(g.last, 10))
 	g.mu.Unlock()
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return "", -1, fmt.Errorf("make a control group: %w", err)

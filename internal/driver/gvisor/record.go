@@ -1,0 +1,95 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/cgroup"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/spawn"
+)
+
+// record is box.json.
+type record struct {
+	Handle sandbox.Handle `json:"handle"`
+	State  state          `json:"-"`
+	// Root is the image's file.
+	Root string `json:"root"`
+	// Env is the image's, with the sandbox's laid over it.
+	Env    map[string]string `json:"env,omitempty"`
+	Limits sandbox.Limits    `json:"limits"`
+	// Groups is where the sandbox's control groups are, or will be.
+	Groups cgroup.Paths `json:"groups,omitempty"`
+}
+
+// state is this driver's part of a handle.
+type state struct {
+	// Boot is the run of the machine in which the sandbox was made: after
+	// another its processes are gone, and their numbers belong to others.
+	Boot    string            `json:"boot"`
+	Created time.Time         `json:"created"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	// Image and Digest are what was asked for and what it stood for.
+	Image  string `json:"image,omitempty"`
+	Digest string `json:"digest,omitempty"`
+}
+
+func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, error) {
+	s := state{Boot: d.boot, Created: time.Now(), Labels: spec.Labels, Image: image.Name, Digest: image.Digest}
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return record{}, fmt.Errorf("encode the handle: %w", err)
+	}
+	env := map[string]string{}
+	for _, entry := range image.Env {
+		// Who code is, and where it is at home, is not the image's to say.
+		if name, value, ok := strings.Cut(entry, "="); ok && name != "HOME" && name != "USER" {
+			env[name] = value
+		}
+	}
+	for name, value := range spec.Env {
+		env[name] = value
+	}
+	return record{
+		Handle: sandbox.Handle{Version: handleVersion, Driver: Name, ID: spec.ID, State: raw},
+		State:  s,
+		Root:   image.Root,
+		Env:    env,
+		Limits: spec.Limits,
+		Groups: d.groups.Places(spec.ID),
+	}, nil
+}
+
+// readRecord reads box.json, which is missing or broken where a sandbox was
+// only half made.
+func readRecord(dir string) (record, error) {
+	var r record
+	body, err := os.ReadFile(filepath.Join(dir, "box.json"))
+	if err != nil {
+		return record{}, fmt.Errorf("read the sandbox's record: %w", err)
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		return record{}, fmt.Errorf("decode the sandbox's record: %w", err)
+	}
+	if err := json.Unmarshal(r.Handle.State, &r.State); err != nil {
+		return record{}, fmt.Errorf("decode the sandbox's handle: %w", err)
+	}
+	return r, nil
+}
+
+// readMade reads what the spawner wrote of the sandbox's process.
+func readMade(dir string) (spawn.Made, error) {
+	var made spawn.Made
+	body, err := os.ReadFile(filepath.Join(dir, "process.json"))
+	if err != nil {
+		return spawn.Made{}, fmt.Errorf("read the sandbox's process: %w", err)
+	}
+	if err := json.Unmarshal(body, &made); err != nil {
+		return spawn.Made{}, fmt.Errorf("decode the sandbox's process: %w", err)
+	}
+	return made, nil
+}
