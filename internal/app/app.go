@@ -29,7 +29,7 @@ import (
 
 // Program is the program behind the commands.
 func Program() cli.Program {
-	return cli.Program{Up: Up, Manager: Manager, Worker: Worker, Bridge: Bridge, OpenAPI: httpapi.Spec, Images: Images, More: benchCommands}
+	return cli.Program{Up: Up, Manager: Manager, Worker: Worker, Bridge: Bridge, OpenAPI: httpapi.Spec, Images: Images, Doctor: Doctor, Diagnose: Diagnose, More: benchCommands}
 }
 
 // newLogger makes the one logger of a process.

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/doctor"
 	"github.com/aurea-dev/aurea/internal/image"
 )
 
@@ -36,6 +37,9 @@ type Program struct {
 	Worker  func(ctx context.Context, s Start) error
 	Bridge  func(ctx context.Context, s Start) error
 	OpenAPI func() ([]byte, error)
+	// Doctor looks at this machine; Diagnose packs what support needs to know.
+	Doctor   func(ctx context.Context, s Start) doctor.Report
+	Diagnose func(ctx context.Context, s Start, logs []string, w io.Writer) error
 	// Images opens the images of this machine.
 	Images func(cfg *config.Config) (*image.Store, error)
 	// More are commands from elsewhere, such as bench; nil is none.
@@ -147,7 +151,8 @@ func (inv *invocation) root() *cobra.Command {
 	root.AddCommand(inv.upCommand(), inv.roleCommand(config.Manager, "Start a manager alone", inv.program.Manager),
 		inv.roleCommand(config.Worker, "Start a worker alone", inv.program.Worker),
 		inv.roleCommand(config.Bridge, "Start a bridge alone", inv.program.Bridge),
-		inv.prdCommand(), inv.jobsCommand(), inv.eventsCommand(), inv.imageCommand(), inv.configCommand(), inv.versionCommand(), inv.openAPICommand())
+		inv.prdCommand(), inv.jobsCommand(), inv.eventsCommand(), inv.imageCommand(), inv.configCommand(), inv.doctorCommand(), inv.diagnoseCommand(),
+		inv.versionCommand(), inv.openAPICommand())
 	if inv.program.More != nil {
 		root.AddCommand(inv.program.More()...)
 	}

@@ -142,6 +142,10 @@ func (p *prober) wall(ctx context.Context, b *bait) error {
 	for _, user := range []string{"", "0"} {
 		root := user == "0"
 		said, _, err := p.exec(ctx, box, user, b.arguments()...)
+		if root && fault.Is(err, fault.Denied) {
+			p.add("root", true, "the driver runs nothing as root")
+			continue
+		}
 		if err != nil {
 			return err
 		}
