@@ -7,7 +7,9 @@ export CGO_ENABLED = 0
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X github.com/aurea-dev/aurea/internal/cli.version=$(VERSION)
-GOBUILD  = go build -trimpath -ldflags '$(LDFLAGS)'
+# The commit is in VERSION, and nowhere else: a guest that did not change is the
+# same file, for which no root has to be made again.
+GOBUILD  = go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 TOOL     = go tool -modfile=tools/go.mod
 # What runs many goroutines is tested a second time under the race detector.
 RACE     = ./internal/... ./client/...

@@ -12,8 +12,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binaries is the folder of the program under test.
-var binaries string
+// binaries is the folder of the program under test, images the one of the
+// images that its sandboxes start from. That is kept between runs: taking the
+// host's image copies all of its programs.
+var binaries, images string
 
 func TestMain(m *testing.M) {
 	testscript.Main(suite{m}, map[string]func(){"http": httpMain, "types": typesMain})
@@ -34,6 +36,10 @@ func (s suite) Run() int {
 		return 1
 	}
 	binaries = dir
+	if err := takeImages(); err != nil {
+		fmt.Fprintln(os.Stderr, "take the host's image:", err)
+		return 1
+	}
 	code := s.M.Run()
 	if found := left(dir); len(found) > 0 && code == 0 {
 		fmt.Fprintln(os.Stderr, "left running:\n"+strings.Join(found, "\n"))
@@ -48,9 +54,27 @@ func (s suite) Run() int {
 
 // build makes the three binaries, static as they are shipped.
 func build(dir string) error {
-	cmd := exec.Command("go", "build", "-o", dir+string(filepath.Separator),
+	// Without the commit in it, so that the same guest is the same file.
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", dir+string(filepath.Separator),
 		"github.com/aurea-dev/aurea/cmd/aurea", "github.com/aurea-dev/aurea/cmd/aurea-sentry", "github.com/aurea-dev/aurea/cmd/aurea-guest")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// takeImages makes the host's image ready, unless it is.
+func takeImages() error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	images = filepath.Join(cache, "aurea-test", "images")
+	if !hasGVisor() {
+		return nil
+	}
+	cmd := exec.Command(filepath.Join(binaries, "aurea"), "image", "pull", "host", "--data", filepath.Join(binaries, "data"), "--images", images)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}

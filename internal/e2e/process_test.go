@@ -34,7 +34,7 @@ type process struct {
 func start(env []string, socket *os.File, args ...string) (*process, error) {
 	p := &process{ended: make(chan struct{}), more: make(chan struct{})}
 	p.cmd = exec.Command(filepath.Join(binaries, "aurea"), args...)
-	p.cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/"}, env...)
+	p.cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "AUREA_IMAGES=" + images}, env...)
 	p.cmd.Dir = "/"
 	if socket != nil {
 		p.cmd.ExtraFiles = []*os.File{socket}

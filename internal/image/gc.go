@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -115,8 +116,13 @@ func (s *Store) collectRoots(needed map[string]bool, keep []string, dry bool, go
 	})
 }
 
+// spare is how young a root of the host is left alone: two releases that share
+// a store must not take each other's away.
+const spare = time.Hour
+
 // dropHosts removes earlier images of the host, each of which is as large as
-// its programs. One that a sandbox still runs from goes with the next GC.
+// its programs. One that a sandbox still runs from goes with a later one, or
+// with the next GC.
 func (s *Store) dropHosts(ctx context.Context, but string) error {
 	var old []string
 	err := s.change(ctx, func(i *index) error {
@@ -137,7 +143,8 @@ func (s *Store) dropHosts(ctx context.Context, but string) error {
 			return fmt.Errorf("list the image store: %w", err)
 		}
 		for _, root := range roots {
-			if root == s.rootPath(but) || isOpen(root) {
+			info, err := os.Lstat(root)
+			if err != nil || root == s.rootPath(but) || time.Since(info.ModTime()) < spare || isOpen(root) {
 				continue
 			}
 			if err := remove(root, false); err != nil {
