@@ -1,13 +1,16 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/dispatch/wire"
+	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/worker"
 )
@@ -35,10 +38,14 @@ func Worker(ctx context.Context, s cli.Start) error {
 		return err
 	}
 	defer closeDrivers()
+	limits, err := defaultLimits(cfg, drivers[cfg.Driver])
+	if err != nil {
+		return err
+	}
 	w, err := worker.New(worker.Config{
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,
 		WorkerID: cfg.WorkerID, Role: cfg.WorkerRole, Models: cfg.WorkerModels, Version: s.Version,
-		Slots: cfg.Concurrency, OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, NoSnapshot: cfg.Snapshots == "off", Logger: log,
+		Limits: limits, Slots: cfg.Concurrency, Memory: int64(cfg.Memory), MinDisk: int64(cfg.MinDisk), OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, NoSnapshot: cfg.Snapshots == "off", Logger: log,
 	})
 	if err != nil {
 		return err
@@ -51,6 +58,37 @@ func Worker(ctx context.Context, s cli.Start) error {
 			return w.Run(ctx)
 		}),
 	}}}.Run(ctx)
+}
+
+// defaultLimits are those of jobs that ask for none. A driver that cannot keep
+// one of them on this machine stops the start: only who says so runs without.
+func defaultLimits(cfg *config.Config, d sandbox.Driver) (sandbox.Limits, error) {
+	l := sandbox.Limits{
+		MilliCPU: cfg.Limits.MilliCPU, Memory: int64(cfg.Limits.Memory), Disk: int64(cfg.Limits.Disk),
+		Processes: int64(cfg.Limits.Processes), OpenFiles: int64(cfg.Limits.OpenFiles),
+	}
+	why := map[string]string{}
+	if g, ok := d.(*gvisor.Driver); ok {
+		why = g.Lacks()
+	}
+	for _, need := range []struct {
+		asked  int64
+		has    bool
+		name   string
+		naming string
+	}{
+		{l.MilliCPU, d.Capabilities().CPU, "cpu", "--cpu-limit/SANDBOX_CPU_LIMIT"},
+		{l.Memory, d.Capabilities().Memory, "memory", "--memory-limit/SANDBOX_MEMORY_LIMIT"},
+		{l.Processes, d.Capabilities().Processes, "processes", "--process-limit/AUREA_PROCESS_LIMIT"},
+		{l.Disk, d.Capabilities().Disk, "disk", "--disk-limit/AUREA_DISK_LIMIT"},
+		{l.OpenFiles, d.Capabilities().OpenFiles, "open files", "--open-files-limit/AUREA_OPEN_FILES_LIMIT"},
+	} {
+		if need.asked > 0 && !need.has {
+			return sandbox.Limits{}, fault.Field(need.naming, "the driver %s cannot keep it on this machine (%s); set it to 0 to run without",
+				d.Name(), cmp.Or(why[need.name], "see aurea doctor")).WithCode("limit_unenforceable")
+		}
+	}
+	return l, nil
 }
 
 // checkOnStop refuses to keep sandboxes as long as each belongs to a job and

@@ -42,6 +42,8 @@ type Config struct {
 	// InsecureRegistries may be spoken to without TLS.
 	InsecureRegistries []string
 	Concurrency        int
+	Memory             Bytes // of all sandboxes together; 0 is most of the machine's
+	MinDisk            Bytes // free, for more jobs; 0 is a share of the disk
 	DrainTimeout       time.Duration
 	OnStop             string // KeepSandboxes or EndSandboxes
 	Snapshots          string // "on" or "off"
@@ -54,6 +56,8 @@ type Config struct {
 	ProjectCap   int
 	LeaseTerm    time.Duration
 
+	// Limits bound each sandbox.
+	Limits Limits
 	// OutputLimit bounds the output that is kept of one stream of one try.
 	OutputLimit Bytes
 

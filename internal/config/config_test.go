@@ -125,7 +125,7 @@ func TestOneClearLine(t *testing.T) {
 		{"bad map", Sources{Environ: []string{"AUREA_ROLES=Employee"}}, "is not a pair"},
 		{"role twice", Sources{Environ: []string{"AUREA_ROLES=A=b,A=c"}}, "given twice"},
 		{"PostgreSQL", Sources{Environ: []string{"DATABASE_URL=postgres://u:secret@h/d"}}, "PostgreSQL comes later"},
-		{"refused", Sources{Environ: []string{"SANDBOX_MEMORY_MB=512"}}, "SANDBOX_MEMORY_MB: is set but refused: limits"},
+		{"refused", Sources{Environ: []string{"MAX_JOB_COST=512"}}, "MAX_JOB_COST: is set but refused: comes"},
 		{"refused by prefix", Sources{Environ: []string{"ANOMALY_THRESHOLD=2"}}, "ANOMALY_THRESHOLD: is set but refused"},
 		{"alias with a bad value", Sources{Environ: []string{"SHUTDOWN_TIMEOUT_MS=30s"}}, "SHUTDOWN_TIMEOUT_MS: "},
 		{"stop word", Sources{Environ: []string{"AUREA_ON_STOP=perhaps"}}, "end, keep"},

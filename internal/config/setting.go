@@ -54,7 +54,7 @@ func some(to func(*Config) *string) func(*Config) value {
 
 // settings is the table.
 func settings() []setting {
-	return slices.Concat(serverSettings(), workerSettings(), queueSettings(), sharedSettings())
+	return slices.Concat(serverSettings(), workerSettings(), limitSettings(), queueSettings(), sharedSettings())
 }
 
 const maxPort = 65535
@@ -167,6 +167,16 @@ func workerSettings() []setting {
 			key: "concurrency", env: "AUREA_CONCURRENCY", flag: "concurrency", roles: own, init: "4",
 			help: "how many jobs the worker does at once",
 			at:   func(c *Config) value { return intValue{&c.Concurrency, 1, 1024} },
+		},
+		{
+			key: "memory", env: "AUREA_MEMORY", flag: "memory", roles: own, init: "0",
+			help: "how much memory the limits of all sandboxes may come to together; the worker takes no job beyond it; 0 is four fifths of the machine's",
+			at:   func(c *Config) value { return &c.Memory },
+		},
+		{
+			key: "min_disk", env: "AUREA_MIN_DISK", flag: "min-disk", roles: own, init: "0",
+			help: "how much disk must be free at SANDBOX_BASE for the worker to take jobs; 0 is a twentieth of the disk, but at most 1GiB",
+			at:   func(c *Config) value { return &c.MinDisk },
 		},
 		{
 			key: "drain_timeout", env: "AUREA_DRAIN_TIMEOUT", flag: "drain-timeout", roles: own, init: "30s",

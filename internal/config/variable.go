@@ -31,7 +31,6 @@ type variable struct {
 
 // The reasons that several rows share.
 const (
-	limitsLater   = "limits of sandboxes are not enforced yet, and Aurea promises none that it cannot keep"
 	agentsLater   = "comes with agents and their guardian"
 	drivenLater   = "comes with the driver for rented machines"
 	spendingLater = "comes with quotas and budgets"
@@ -57,16 +56,16 @@ func variables() []variable {
 		used("DATABASE_URL"),
 		used("LOG_LEVEL"),
 		{name: "MAX_CONCURRENT_JOBS", standing: Alias, of: "AUREA_CONCURRENCY", convert: asIs},
+		used("SANDBOX_CPU_LIMIT"),
+		used("SANDBOX_MEMORY_LIMIT"),
+		{name: "SANDBOX_CPUS", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
+		{name: "SANDBOX_CPU", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
+		{name: "SANDBOX_MEMORY_MB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("MiB")},
+		{name: "SANDBOX_MEMORY_GB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("GiB")},
+		{name: "SANDBOX_DISK_GB", standing: Alias, of: "AUREA_DISK_LIMIT", convert: inUnits("GiB")},
 		{name: "SHUTDOWN_TIMEOUT_MS", standing: Alias, of: "AUREA_DRAIN_TIMEOUT", convert: milliseconds},
 
 		stops("SANDBOX_SNAPSHOT", "sandboxes that start from a snapshot come later"),
-		stops("SANDBOX_CPU_LIMIT", limitsLater),
-		stops("SANDBOX_MEMORY_LIMIT", limitsLater),
-		stops("SANDBOX_MEMORY_MB", limitsLater),
-		stops("SANDBOX_MEMORY_GB", limitsLater),
-		stops("SANDBOX_CPUS", limitsLater),
-		stops("SANDBOX_CPU", limitsLater),
-		stops("SANDBOX_DISK_GB", limitsLater),
 		stops("SANDBOX_DEFAULT_TIMEOUT", taskTimeout),
 		stops("SANDBOX_TIMEOUT_MS", taskTimeout),
 		stops("STORAGE_QUOTA_LIMIT_BYTES", spendingLater),

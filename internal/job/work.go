@@ -48,6 +48,10 @@ type Work struct {
 	Stdin    string            `json:"stdin,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
 	Image    string            `json:"image,omitempty"`
+	// CPULimit is a number of processors, MemoryLimit a size such as "256m".
+	// They can ask for less than a worker gives, not for more.
+	CPULimit    *float64 `json:"cpu_limit,omitempty"`
+	MemoryLimit string   `json:"memory_limit,omitempty"`
 }
 
 // ParseWork checks a payload. The fault names the field.
@@ -104,8 +108,8 @@ func (w Work) onlyOwnFields(fields map[string]json.RawMessage) error {
 	own := map[Action][]string{
 		CreateFile: {"path", "content"},
 		WriteFiles: {"files"},
-		Exec:       {"command", "env", "stdin", "files", "image"},
-		Run:        {"language", "code", "args", "env", "stdin", "files", "image"},
+		Exec:       {"command", "env", "stdin", "files", "image", "cpu_limit", "memory_limit"},
+		Run:        {"language", "code", "args", "env", "stdin", "files", "image", "cpu_limit", "memory_limit"},
 	}[w.Action]
 	for name := range fields {
 		if name != "action" && !slices.Contains(own, name) {
@@ -160,7 +164,8 @@ func (w Work) checkParts() error {
 			return fault.Field("env", "%q is not a usable variable", clip(name))
 		}
 	}
-	return nil
+	_, _, err := w.Limits()
+	return err
 }
 
 // CheckPath refuses a path that does not stay below the workspace, or that

@@ -111,6 +111,9 @@ func (y *try) perform() {
 	}
 	var err error
 	if y.plan, err = planFor(l.Payload, y.Languages); err == nil {
+		y.record.Asked, err = y.limitsFor(y.plan.work)
+	}
+	if err == nil {
 		y.dir, err = y.base.newWorkspace(l.JobID)
 	}
 	if err != nil {
@@ -164,7 +167,7 @@ func (y *try) open(ctx context.Context) (*sandbox.Sandbox, error) {
 	box, err := sandbox.Open(ctx, sandbox.Options{
 		Driver: y.driver, OutputCap: y.OutputCap, Logger: y.task.log,
 		Spec: sandbox.Spec{
-			ID: id, Image: y.record.Image, Env: y.plan.work.Env, Limits: y.Limits, Network: y.Network,
+			ID: id, Image: y.record.Image, Env: y.plan.work.Env, Limits: y.record.Asked, Network: y.Network,
 			Labels: map[string]string{"job": y.lease.JobID, "worker": y.WorkerID},
 		},
 		Report: func(h sandbox.Handle) error {
