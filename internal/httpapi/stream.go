@@ -27,6 +27,10 @@ var errStreamEnds = errors.New("streams are ending")
 // what it gets is read from the store at its own cursor, page by page, so a
 // slow reader falls behind and loses nothing.
 func (a *API) eventStream(ctx context.Context, c *Cursor, f event.Filter, given bool) (*huma.StreamResponse, error) {
+	leave, err := a.streams.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	// Watching begins before the first look, so that nothing can happen between.
 	wake := a.cfg.Manager.WatchEvents(ctx)
@@ -34,11 +38,13 @@ func (a *API) eventStream(ctx context.Context, c *Cursor, f event.Filter, given 
 		last, err := a.cfg.Manager.LastEvent(ctx)
 		if err != nil {
 			cancel(err)
+			leave()
 			return nil, err
 		}
 		f.After = last
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
+		defer leave()
 		defer cancel(errStreamEnds)
 		s := &eventWriter{out: newSlowWriter(c.w)}
 		defer s.out.done()
@@ -86,12 +92,15 @@ func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) erro
 			return nil
 		default:
 		}
-		last, err := a.cfg.Manager.LastEvent(ctx)
-		if err != nil || last <= f.After {
+		var last int64
+		var events []event.Event
+		err := a.streams.read(ctx, func() (err error) {
+			if last, err = a.cfg.Manager.LastEvent(ctx); err == nil && last > f.After {
+				events, err = a.cfg.Manager.Events(ctx, *f, streamPage)
+			}
 			return err
-		}
-		events, err := a.cfg.Manager.Events(ctx, *f, streamPage)
-		if err != nil {
+		})
+		if err != nil || last <= f.After {
 			return err
 		}
 		if err := s.events(events); err != nil {
