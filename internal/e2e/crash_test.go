@@ -84,8 +84,12 @@ func crash(t *testing.T, p plant, times int, most time.Duration) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, line := range complaints(said) {
-		t.Logf("complaint: %s", line)
+	bad, complained := complaints(said)
+	for _, line := range bad {
+		t.Errorf("somebody said: %s", line)
+	}
+	for _, line := range complained {
+		t.Logf("logged as an error: %s", line)
 	}
 	a.folders(t, p)
 	a.integrity(t, p.database())
