@@ -271,8 +271,9 @@ func TestFailedCommitFailsAll(t *testing.T) {
 		woken := s.Watch(ctx)
 		runs := 0
 		orphan := func(store.Tx) error { // is found only at the commit
-			return errors.Join(w.conn.do(ctx, "PRAGMA defer_foreign_keys = 1"),
-				w.conn.do(ctx, "INSERT INTO artifact (job_id, attempt, name, sha256, bytes) VALUES ('x', 1, 'n', '', 0)"))
+			return errors.Join(
+				w.conn.do(ctx, "CREATE TABLE orphan (of TEXT REFERENCES job (id) DEFERRABLE INITIALLY DEFERRED)"),
+				w.conn.do(ctx, "INSERT INTO orphan (of) VALUES ('nobody')"))
 		}
 		errs := together(ctx, s, addJob(ctx, "a", 10, &runs), orphan,
 			func(tx store.Tx) error { return tx.Events().Append(ctx, &event.Event{}) }, addJob(ctx, "b", 10, &runs))

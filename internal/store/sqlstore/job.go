@@ -185,7 +185,14 @@ func (t jobs) countEnded(ctx context.Context, j *job.Job, n int) error {
 
 func (t jobs) List(ctx context.Context, f store.JobFilter) ([]job.Job, error) {
 	query, args := jobList(f)
-	return t.list(ctx, "list jobs", query, args...)
+	list, err := page(ctx, t.Tx, store.JobBytes, scanJob, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	for i := range list {
+		t.remember(&list[i])
+	}
+	return list, nil
 }
 
 // jobList builds the query of List. Where several indexes would fit, it leaves
