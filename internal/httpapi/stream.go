@@ -15,6 +15,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // streamPage is how many events are read, and held, for one reader at a time.
@@ -109,7 +110,7 @@ func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) erro
 		if len(events) > 0 {
 			f.After = events[len(events)-1].Seq
 		}
-		if len(events) < streamPage {
+		if len(events) < streamPage && !store.Full(events, store.EventBytes) {
 			f.After = max(f.After, last)
 			return nil
 		}
