@@ -290,7 +290,8 @@ func TestLoadKey(t *testing.T) {
 		content string
 		want    string
 	}{
-		"good": {"aurea_x\n", "aurea_x"}, "empty": {"\n", ""}, "two lines": {"a\nb\n", ""}, "huge": {strings.Repeat("x", 5000), ""},
+		"good": {"aurea_x\n", "aurea_x"}, "empty": {"\n", ""}, "two lines": {"a\nb\n", ""}, "huge": {"aurea_" + strings.Repeat("x", 5000), ""},
+		"another secret": {"token-of-somebody-else\n", ""}, "below another": {"root:x:0:0\naurea_x\n", ""},
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(tc.content), 0o600); err != nil {
@@ -303,6 +304,11 @@ func TestLoadKey(t *testing.T) {
 	}
 	if _, err := (&Config{KeyFile: filepath.Join(dir, "none")}).LoadKey(); err == nil {
 		t.Error("a missing file was accepted")
+	}
+	for _, path := range []string{"/dev/zero", dir} {
+		if _, err := (&Config{KeyFile: path}).LoadKey(); err == nil {
+			t.Errorf("%s was accepted", path)
+		}
 	}
 }
 
