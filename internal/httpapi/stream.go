@@ -84,8 +84,7 @@ func (a *API) follow(ctx context.Context, s *eventWriter, f event.Filter, wake <
 	}
 }
 
-// catchUp sends what the reader has not seen. The end of the record is looked
-// up first, so that the cursor can pass what the filter leaves out.
+// catchUp sends what the reader has not seen, page by page.
 func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) error {
 	for {
 		select {
@@ -93,28 +92,41 @@ func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) erro
 			return nil
 		default:
 		}
-		var last int64
-		var events []event.Event
-		err := a.streams.read(ctx, func() (err error) {
-			if last, err = a.cfg.Manager.LastEvent(ctx); err == nil && last > f.After {
-				events, err = a.cfg.Manager.Events(ctx, *f, streamPage)
-			}
+		if more, err := a.sendPage(ctx, s, f); err != nil || !more {
 			return err
-		})
-		if err != nil || last <= f.After {
-			return err
-		}
-		if err := s.events(events); err != nil {
-			return err
-		}
-		if len(events) > 0 {
-			f.After = events[len(events)-1].Seq
-		}
-		if len(events) < streamPage && !store.Full(events, store.EventBytes) {
-			f.After = max(f.After, last)
-			return nil
 		}
 	}
+}
+
+// sendPage sends one page and reports whether there may be another. The end of
+// the record is looked up first, so that the cursor can pass what the filter
+// leaves out.
+func (a *API) sendPage(ctx context.Context, s *eventWriter, f *event.Filter) (more bool, err error) {
+	var last int64
+	events, done, err := a.streams.page(ctx, func() (events []event.Event, err error) {
+		if last, err = a.cfg.Manager.LastEvent(ctx); err == nil && last > f.After {
+			events, err = a.cfg.Manager.Events(ctx, *f, streamPage)
+		}
+		return events, err
+	})
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	if last <= f.After {
+		return false, nil
+	}
+	if err := s.events(events); err != nil {
+		return false, err
+	}
+	if len(events) > 0 {
+		f.After = events[len(events)-1].Seq
+	}
+	if len(events) < streamPage && !store.Full(events, store.EventBytes) {
+		f.After = max(f.After, last)
+		return false, nil
+	}
+	return true, nil
 }
 
 // eventWriter writes server-sent events.
@@ -156,7 +168,11 @@ func (s *eventWriter) events(events []event.Event) error {
 }
 
 func (s *eventWriter) flush() error {
-	defer s.buf.Reset()
+	defer func() {
+		if s.buf.Reset(); s.buf.Cap() > 2*largePage { // not for the life of the stream
+			s.buf = bytes.Buffer{}
+		}
+	}()
 	if _, err := s.out.Write(s.buf.Bytes()); err != nil {
 		return err
 	}

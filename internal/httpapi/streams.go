@@ -4,8 +4,10 @@ import (
 	"context"
 	"sync"
 
+	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // Bounds of what followers cost everybody else.
@@ -16,18 +18,23 @@ const (
 	// than what the store serves at once: a request never queues behind a crowd
 	// of followers that one event has woken.
 	maxReading = 2
+	// largePage is where a page counts as large, and maxLarge how many of those
+	// are held for readers at a time: who stops reading must not pile them up.
+	largePage = 64 << 10
+	maxLarge  = 8
 )
 
 // streams keeps account of the streams that are open.
 type streams struct {
 	reading chan struct{} // has one element for each that reads
+	large   chan struct{} // has one element for each large page
 
 	mu   sync.Mutex
 	open map[string]int // by the caller's id
 }
 
 func newStreams() *streams {
-	return &streams{reading: make(chan struct{}, maxReading), open: map[string]int{}}
+	return &streams{reading: make(chan struct{}, maxReading), large: make(chan struct{}, maxLarge), open: map[string]int{}}
 }
 
 // enter counts a stream of the caller, until leave is called.
@@ -57,4 +64,43 @@ func (s *streams) read(ctx context.Context, look func() error) error {
 	}
 	defer func() { <-s.reading }()
 	return look()
+}
+
+// page reads a page of events for one stream. done gives back the room that it
+// takes, and is called when it was sent. A large page for which there is no room
+// is let go and read again when there is.
+func (s *streams) page(ctx context.Context, read func() ([]event.Event, error)) (events []event.Event, done func(), err error) {
+	look := func() (err error) {
+		events, err = read()
+		return err
+	}
+	err = s.read(ctx, look)
+	if err != nil || !isLarge(events) {
+		return events, func() {}, err
+	}
+	done = func() { <-s.large }
+	select {
+	case s.large <- struct{}{}:
+		return events, done, nil
+	default:
+		events = nil
+	}
+	select {
+	case s.large <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	if err := s.read(ctx, look); err != nil {
+		done()
+		return nil, nil, err
+	}
+	return events, done, nil
+}
+
+func isLarge(events []event.Event) bool {
+	sum := 0
+	for i := range events {
+		sum += store.EventBytes(&events[i])
+	}
+	return sum > largePage
 }
