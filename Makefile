@@ -55,7 +55,7 @@ bench: build ## measure; prints ratios and rates, asserts nothing
 	bin/aurea bench queue
 
 crash: build ## kill -9 manager and worker at 50 random moments under load
-	AUREA_CRASHES=50 go test -count=1 -timeout 30m -run TestCrash -v ./internal/e2e
+	CRASHES=50 go test -count=1 -timeout 30m -run TestCrash -v ./internal/e2e
 
 gen: ## regenerate what is generated: OpenAPI, tables, diagrams
 	go test ./internal/httpapi ./internal/config ./internal/arch -update

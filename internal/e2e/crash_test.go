@@ -19,14 +19,14 @@ import (
 // would: nothing lost, nothing twice, nothing out of order.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	crash(t, newRoles(t), number(t, "AUREA_CRASHES", 50), time.Second)
+	crash(t, newRoles(t), number(t, "CRASHES", 50), time.Second)
 }
 
 // TestCrashUp does the same to `aurea up`, whose children are killed and come
 // back, and which is killed itself.
 func TestCrashUp(t *testing.T) {
 	t.Parallel()
-	crash(t, newSupervised(t), min(8, number(t, "AUREA_CRASHES", 8)), 1500*time.Millisecond)
+	crash(t, newSupervised(t), min(8, number(t, "CRASHES", 8)), 1500*time.Millisecond)
 }
 
 // number reads a number from the environment.
@@ -50,8 +50,8 @@ var (
 
 // crash harms a plant under load so many times and checks what is left.
 func crash(t *testing.T, p plant, times int, most time.Duration) {
-	seed := number(t, "AUREA_SEED", rand.IntN(1<<31))
-	t.Logf("AUREA_SEED=%d AUREA_CRASHES=%d", seed, times)
+	seed := number(t, "CRASH_SEED", rand.IntN(1<<31))
+	t.Logf("CRASH_SEED=%d CRASHES=%d", seed, times)
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), stream)) }
 	k := newAsker(t, p.url())
 	eventually(t, "the plant works", func() (bool, string) {
