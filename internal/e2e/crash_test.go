@@ -120,19 +120,21 @@ type crowd struct {
 	errs chan error
 
 	submitting, claiming, following sync.WaitGroup
-	stopSubmitting, stopRest        context.CancelCauseFunc
+
+	stopSubmitting, stopClaiming, stopFollowing context.CancelCauseFunc
 }
 
 // gather lets them in.
 func (c *crowd) gather(t *testing.T, random func(uint64) *rand.Rand) {
 	submit, stopSubmitting := context.WithCancelCause(t.Context())
-	rest, stopRest := context.WithCancelCause(t.Context())
-	c.stopSubmitting, c.stopRest = stopSubmitting, stopRest
+	claim, stopClaiming := context.WithCancelCause(t.Context())
+	follow, stopFollowing := context.WithCancelCause(t.Context())
+	c.stopSubmitting, c.stopClaiming, c.stopFollowing = stopSubmitting, stopClaiming, stopFollowing
 	for i := range 4 {
 		c.submitting.Go(func() { c.tell(c.load(submit, c.asker, i, random(uint64(100+i)))) })
-		c.claiming.Go(func() { c.tell(c.claimer(rest, c.asker, i, random(uint64(200+i)))) })
+		c.claiming.Go(func() { c.tell(c.claimer(claim, c.asker, i, random(uint64(200+i)))) })
 	}
-	c.following.Go(func() { c.follow(rest, c.asker) })
+	c.following.Go(func() { c.follow(follow, c.asker) })
 }
 
 func (c *crowd) tell(err error) {
@@ -156,7 +158,8 @@ func (c *crowd) mustBeWell(t *testing.T) {
 // leave ends them all and waits for them.
 func (c *crowd) leave(why error) {
 	c.stopSubmitting(why)
-	c.stopRest(why)
+	c.stopClaiming(why)
+	c.stopFollowing(why)
 	c.submitting.Wait()
 	c.claiming.Wait()
 	c.following.Wait()
@@ -178,6 +181,8 @@ func (c *crowd) settle(t *testing.T) {
 		}
 		return stats.Counts["COMPLETED"] == stats.Total, fmt.Sprint(stats.Counts)
 	})
+	c.stopClaiming(errEnough) // a refused claim is an event too
+	c.claiming.Wait()
 	c.mustBeWell(t)
 	eventually(t, "the follower has caught up", func() (bool, string) {
 		events := c.tail(t, c.last())
