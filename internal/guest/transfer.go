@@ -52,8 +52,9 @@ func (c *Client) Put(ctx context.Context, dir string, archive io.Reader) error {
 	}
 	defer c.unregister(p)
 	if err := p.feed(ctx, archive); err != nil {
-		if fault.Is(err, fault.Conflict) {
-			// The guest takes no more. It says why with the transfer's end.
+		if fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound) {
+			// The guest takes no more, or has even forgotten the transfer. It
+			// says why with the transfer's end.
 			return cmp.Or(p.settled(ctx), err)
 		}
 		p.abort(ctx)
