@@ -165,14 +165,17 @@ func TestPanicInAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		s, _, _ := start(t)
-		runs, panicked := 0, false
-		var errs []error
+		var (
+			runs     int
+			errs     [3]error
+			panicked [3]bool
+		)
 		release := make(chan struct{})
-		for _, id := range []string{"a", "panics", "b"} {
+		for i, id := range []string{"a", "panics", "b"} {
 			go func() {
-				defer func() { panicked = panicked || recover() != nil }()
+				defer func() { panicked[i] = recover() != nil }()
 				first := id == "a"
-				err := s.Update(ctx, func(tx store.Tx) error {
+				errs[i] = s.Update(ctx, func(tx store.Tx) error {
 					if first {
 						first = false
 						<-release
@@ -183,14 +186,13 @@ func TestPanicInAGroup(t *testing.T) {
 					}
 					return err
 				})
-				errs = append(errs, err)
 			}()
 			synctest.Wait()
 		}
 		close(release)
 		synctest.Wait()
-		if !panicked || len(errs) != 2 || errors.Join(errs...) != nil {
-			t.Errorf("panicked: %v, the others: %v", panicked, errs)
+		if panicked != [3]bool{1: true} || errors.Join(errs[:]...) != nil {
+			t.Errorf("panicked: %v, errors: %v", panicked, errs)
 		}
 		wantJob(t, s, "a", true)
 		wantJob(t, s, "panics", false)
