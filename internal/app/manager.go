@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/term"
+
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
@@ -133,7 +135,9 @@ func managerDoors(s cli.Start, m *manager.Manager, log *slog.Logger) ([]service.
 }
 
 // makeKeys makes the keys that a manager needs which others can reach. Each
-// goes into a file that only its owner reads; the admin's is shown once.
+// goes into a file that only its owner reads. The admin's is shown once, to a
+// person at a terminal: anything else that reads our output keeps it, as a log
+// that others read.
 func makeKeys(ctx context.Context, m *manager.Manager, cfg *config.Config, show io.Writer, log *slog.Logger) error {
 	kinds := []policy.Kind{policy.Admin, policy.Worker, policy.Bridge}
 	err := m.MakeKeys(ctx, kinds, func(k policy.Key, secret string) error {
@@ -142,7 +146,7 @@ func makeKeys(ctx context.Context, m *manager.Manager, cfg *config.Config, show 
 			return err
 		}
 		log.Info("made a key", "kind", k.Kind, "id", k.ID, "file", path)
-		if k.Kind == policy.Admin {
+		if f, ok := show.(*os.File); ok && k.Kind == policy.Admin && term.IsTerminal(int(f.Fd())) {
 			_, _ = fmt.Fprintf(show, "admin key, shown this once: %s\n", secret) // the file has it too
 		}
 		return nil

@@ -204,7 +204,8 @@ func TestManagerBoundElsewhereAsksForKeys(t *testing.T) {
 	env := []string{"AUREA_DATA=" + data, "HOST=192.0.2.1", "AUREA_LISTEN_FD=3"}
 	p := aurea(t, env, sock, "manager")
 	p.expect(t, "manager serves")
-	shown := p.after(t, "admin key, shown this once: ")
+	p.expect(t, "made a key")
+	var admin string
 	for kind, may := range map[string]bool{"admin": true, "worker": false, "bridge": true} {
 		path := filepath.Join(data, "manager", "keys", kind+".key")
 		info, err := os.Stat(path)
@@ -216,10 +217,11 @@ func TestManagerBoundElsewhereAsksForKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := strings.TrimSpace(string(raw))
-		if kind == "admin" && key != shown {
-			t.Error("the key that was shown is not the one in the file")
+		if kind == "admin" {
+			admin = key
 		}
-		if kind != "admin" && strings.Contains(p.said(), key) {
+		// Nobody sits at a terminal here, so what is said may be a log for ever.
+		if strings.Contains(p.said(), key) {
 			t.Errorf("the %s key was shown", kind)
 		}
 		_, err = newClient(t, url, key).SubmitPRD(t.Context(), client.PRD{Title: "T", Tasks: []client.Task{{}}}, "")
@@ -241,10 +243,10 @@ func TestManagerBoundElsewhereAsksForKeys(t *testing.T) {
 
 	again := aurea(t, env, sock, "manager")
 	again.expect(t, "manager serves")
-	if strings.Contains(again.said(), "aurea_admin_") {
-		t.Error("a key was shown a second time")
+	if strings.Contains(again.said(), "made a key") {
+		t.Error("keys were made a second time")
 	}
-	if _, err := newClient(t, url, shown).QueueStats(t.Context()); err != nil {
+	if _, err := newClient(t, url, admin).QueueStats(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -258,7 +260,7 @@ func TestStartsStopWithOneLine(t *testing.T) {
 		code int
 		want string
 	}{
-		"unknown driver":      {nil, []string{"worker", "--data", data, "--driver", "magic"}, cli.ExitInvalid, "the drivers are fake, gvisor"},
+		"unknown driver":      {nil, []string{"worker", "--data", data, "--driver", "magic"}, cli.ExitInvalid, "not one of gvisor, docker, fake"},
 		"missing key file":    {[]string{"AUREA_KEY_FILE=/does/not/exist"}, []string{"bridge"}, cli.ExitInvalid, "does not exist"},
 		"keeping sandboxes":   {nil, []string{"up", "--data", data, "--keep"}, cli.ExitInvalid, "cannot be kept yet"},
 		"PostgreSQL":          {[]string{"DATABASE_URL=postgres://h/d"}, []string{"up", "--data", data}, cli.ExitInvalid, "PostgreSQL comes later"},

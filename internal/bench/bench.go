@@ -137,7 +137,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck,forcetypeassert // a TCP listener has a TCP address
 }
 
-// folder makes a data folder that is removed by the returned func.
+// folder makes a folder for data that is removed by the returned func.
 func folder() (string, func(), error) {
 	d, err := os.MkdirTemp("", "aurea-bench-")
 	if err != nil {

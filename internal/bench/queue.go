@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,10 +53,18 @@ type Sizes struct {
 // Queue measures the queue with little and with much stored history.
 func (b *Bench) Queue(ctx context.Context, s Sizes) (Queue, error) {
 	var q Queue
+	// The folders go at the end: a file system may be slow to make files for
+	// half a minute after many were removed (ext4 does not use their numbers
+	// again so soon, and passes over each).
+	data, remove, err := folder()
+	if err != nil {
+		return q, err
+	}
+	defer remove()
 	hot := map[string][]time.Duration{}
 	for _, events := range []int{s.Few, s.Many} {
 		for _, snapshots := range []bool{true, false} {
-			if err := b.measure(ctx, &q, s, events, snapshots, hot); err != nil {
+			if err := b.measure(ctx, &q, s, filepath.Join(data, strconv.Itoa(len(q.Rows))), events, snapshots, hot); err != nil {
 				return q, err
 			}
 		}
@@ -68,14 +78,9 @@ func (b *Bench) Queue(ctx context.Context, s Sizes) (Queue, error) {
 	return q, nil
 }
 
-// measure runs one rig: throughput at 1, 4 and 16 clients, and, once per
-// amount of history, the latencies.
-func (b *Bench) measure(ctx context.Context, q *Queue, s Sizes, events int, snapshots bool, hot map[string][]time.Duration) error {
-	data, remove, err := folder()
-	if err != nil {
-		return err
-	}
-	defer remove()
+// measure runs one rig over data: throughput at 1, 4 and 16 clients, and, once
+// per amount of history, the latencies.
+func (b *Bench) measure(ctx context.Context, q *Queue, s Sizes, data string, events int, snapshots bool, hot map[string][]time.Duration) error {
 	b.Progress("storing %d events", events)
 	if err := b.Seed(ctx, data, events); err != nil {
 		return fmt.Errorf("store events: %w", err)

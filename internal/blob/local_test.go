@@ -2,8 +2,12 @@ package blob_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
+	"math"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/aurea-dev/aurea/internal/blob"
@@ -96,3 +100,58 @@ func TestDigestsFromOutsideAreNeverPaths(t *testing.T) {
 		t.Errorf("Open of an absent blob = %v, want not found", err)
 	}
 }
+
+func TestManyBringTheSameBlob(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	data := []byte("the same for all")
+	digest := blob.Digest(data)
+	first, wait := make(chan struct{}), make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		// It fails after the others have begun to wait for it.
+		err := s.Put(t.Context(), digest, int64(len(data)), readerFunc(func([]byte) (int, error) {
+			close(first)
+			<-wait
+			return 0, io.ErrUnexpectedEOF
+		}))
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("got error %v, want that of the reader", err)
+		}
+	})
+	<-first
+	for range 8 {
+		group.Go(func() {
+			if err := s.Put(t.Context(), digest, int64(len(data)), bytes.NewReader(data)); err != nil {
+				t.Error(err)
+			}
+			if there, err := s.Has(t.Context(), digest); !there || err != nil {
+				t.Errorf("after its Put the blob is there: %v, %v", there, err)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("hung up"))
+	if err := s.Put(ctx, digest, int64(len(data)), bytes.NewReader(data)); err == nil || err.Error() != "hung up" {
+		t.Errorf("got error %v, want the cause of the end", err)
+	}
+	if _, err := s.Has(ctx, digest); err == nil || err.Error() != "hung up" {
+		t.Errorf("got error %v, want the cause of the end", err)
+	}
+	close(wait)
+	group.Wait()
+}
+
+func TestSizesThatCannotBe(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	for _, size := range []int64{-1, math.MinInt64, math.MaxInt64} {
+		if err := s.Put(t.Context(), blob.Digest([]byte("x")), size, strings.NewReader("x")); !fault.Is(err, fault.Invalid) {
+			t.Errorf("size %d: got %v, want an invalid fault", size, err)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

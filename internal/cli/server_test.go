@@ -73,7 +73,7 @@ func newServer() *httptest.Server {
 	mux.HandleFunc("GET /events", events)
 	mux.HandleFunc("GET /secret/jobs", func(w http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Authorization") {
-		case "Bearer good":
+		case "Bearer aurea_good":
 			reply(w, http.StatusOK, []client.Job{})
 		case "Bearer viewer":
 			refuse(w, http.StatusForbidden, "denied", "the key may not do this")

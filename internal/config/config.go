@@ -185,8 +185,6 @@ func (c *Config) Validate(role Role) error {
 		return bad("database_url", "only sqlite:PATH is understood so far; PostgreSQL comes later; unset it to use the database in the data folder")
 	case c.DatabaseURL != "" && !filepath.IsAbs(c.DatabasePath()):
 		return bad("database_url", "the path after sqlite: must be absolute")
-	case c.LeaseTerm < 3*time.Second:
-		return bad("lease_term", "%s is too short; leases are renewed every third of it, so use at least 3s", c.LeaseTerm)
 	}
 	for _, u := range []struct{ key, value string }{{"manager_url", c.ManagerURL}, {"server", c.Server}} {
 		if err := checkURL(u.key, u.value); err != nil {

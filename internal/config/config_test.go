@@ -115,7 +115,8 @@ func TestOneClearLine(t *testing.T) {
 		{"bad duration", Sources{Environ: []string{"AUREA_LEASE_TERM=soon"}}, `AUREA_LEASE_TERM: "soon" is not a duration`},
 		{"duration without unit", Sources{File: settingsFile(t, "lease_term: 30\n")}, `lease_term (in the file): "30" is not a duration`},
 		{"bad duration by flag", Sources{Flags: map[string]string{"drain-timeout": "-1s"}}, "--drain-timeout: -1s is outside"},
-		{"lease too short", Sources{Flags: map[string]string{"lease-term": "1s"}}, "too short"},
+		{"unknown variable", Sources{Environ: []string{"AUREA_LEASE_TERN=5s"}}, `did you mean "lease_term"?`},
+		{"lease too short", Sources{Flags: map[string]string{"lease-term": "1s"}}, "outside 3s to 1h"},
 		{"port too large", Sources{Environ: []string{"PORT=65536"}}, `PORT: "65536" is not a whole number`},
 		{"port of another service", Sources{Environ: []string{"PORT=tcp://10.0.0.1:80"}}, "PORT: "},
 		{"ports equal", Sources{Environ: []string{"PORT=9000"}}, "cannot both use 9000"},
@@ -290,7 +291,8 @@ func TestLoadKey(t *testing.T) {
 		content string
 		want    string
 	}{
-		"good": {"aurea_x\n", "aurea_x"}, "empty": {"\n", ""}, "two lines": {"a\nb\n", ""}, "huge": {strings.Repeat("x", 5000), ""},
+		"good": {"aurea_x\n", "aurea_x"}, "empty": {"\n", ""}, "two lines": {"a\nb\n", ""}, "huge": {"aurea_" + strings.Repeat("x", 5000), ""},
+		"another secret": {"token-of-somebody-else\n", ""}, "below another": {"root:x:0:0\naurea_x\n", ""},
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(tc.content), 0o600); err != nil {
@@ -303,6 +305,11 @@ func TestLoadKey(t *testing.T) {
 	}
 	if _, err := (&Config{KeyFile: filepath.Join(dir, "none")}).LoadKey(); err == nil {
 		t.Error("a missing file was accepted")
+	}
+	for _, path := range []string{"/dev/zero", dir} {
+		if _, err := (&Config{KeyFile: path}).LoadKey(); err == nil {
+			t.Errorf("%s was accepted", path)
+		}
 	}
 }
 

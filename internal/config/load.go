@@ -262,6 +262,9 @@ func flatten(v any) (string, error) {
 // refuse looks for variables that must not be set.
 func refuse(vars map[string]string) (notes []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		if strings.HasPrefix(name, ownPrefix) && !known(name) {
+			return nil, fault.Field(name, "is not a setting%s; unset it to start", nearest(strings.ToLower(strings.TrimPrefix(name, ownPrefix)))).WithCode("unknown_setting")
+		}
 		for _, v := range variables() {
 			if v.standing != Refused || !v.matches(name) {
 				continue
@@ -273,6 +276,15 @@ func refuse(vars map[string]string) (notes []string, err error) {
 		}
 	}
 	return notes, nil
+}
+
+// ownPrefix is that of variables which mean something to nobody but us, so
+// that one which we do not know is a mistake.
+const ownPrefix = "AUREA_"
+
+// known reports whether a variable of ours is one that some role reads.
+func known(name string) bool {
+	return name == fileVariable || slices.ContainsFunc(settings(), func(s setting) bool { return s.env == name })
 }
 
 // environment returns the variables that are set to something.

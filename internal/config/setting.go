@@ -131,7 +131,9 @@ func workerSettings() []setting {
 		{
 			key: "driver", env: "AUREA_DRIVER", flag: "driver", roles: own, init: "gvisor",
 			help: "how sandboxes are made: `gvisor`, `docker`, or `fake` for tests and dry runs, which executes nothing",
-			at:   some(func(c *Config) *string { return &c.Driver }),
+			at: func(c *Config) value {
+				return textValue{to: &c.Driver, some: true, of: []string{"gvisor", "docker", "fake"}}
+			},
 		},
 		{
 			key: "image", env: "SANDBOX_IMAGE", flag: "image", roles: own,
@@ -229,7 +231,7 @@ func queueSettings() []setting {
 			key: "lease_term", env: "AUREA_LEASE_TERM", flag: "lease-term", roles: own, init: "30s",
 			help: "how long a worker holds a job without a sign of life; it renews every third of it",
 			at: func(c *Config) value {
-				return durationValue{&c.LeaseTerm, time.Second, time.Hour}
+				return durationValue{&c.LeaseTerm, 3 * time.Second, time.Hour}
 			},
 		},
 	}

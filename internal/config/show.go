@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -101,13 +102,21 @@ func Inherited() []string {
 // maxKeyFile is far above any key and far below what hurts.
 const maxKeyFile = 4096
 
+// keyPrefix begins every key.
+const keyPrefix = "aurea_"
+
 // LoadKey returns the key to show to the manager: the one that was set, or
 // what the key file holds; "" when neither is.
+//
+// A worker that is root reads its key from a folder that belongs to the manager,
+// and shows it to the manager. What does not look like a key is therefore never
+// taken for one: a link in place of the file must not make a worker tell what
+// else there is on its host.
 func (c *Config) LoadKey() (string, error) {
 	if c.Key != "" || c.KeyFile == "" {
 		return c.Key.Reveal(), nil
 	}
-	text, err := os.ReadFile(c.KeyFile)
+	text, err := readSome(c.KeyFile, maxKeyFile+1)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", bad("key_file", "%s does not exist", c.KeyFile)
@@ -115,10 +124,20 @@ func (c *Config) LoadKey() (string, error) {
 		return "", fault.New(fault.Invalid, "read the key file: %w", err).WithCode("bad_setting")
 	}
 	key := strings.TrimSpace(string(text))
-	if key == "" || len(text) > maxKeyFile || strings.ContainsAny(key, "\r\n\x00") {
+	if !strings.HasPrefix(key, keyPrefix) || len(text) > maxKeyFile || strings.ContainsAny(key, "\r\n\x00") {
 		return "", bad("key_file", "%s does not hold one line with a key", c.KeyFile)
 	}
 	return key, nil
+}
+
+// readSome reads at most so much of a file.
+func readSome(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // Markdown writes both tables, for the documentation.

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -130,48 +133,48 @@ func (r ReportRequest) Check() error {
 		return err
 	}
 	for i := range r.Items {
-		if err := r.Items[i].check(at("items", i)); err != nil {
-			return err
+		if err := r.Items[i].check(); err != nil {
+			return within(at("items", i), err)
 		}
 	}
 	return checkWord("session", r.Session)
 }
 
-func (it ReportItem) check(field string) error {
-	if err := it.Held.check(field); err != nil {
+func (it ReportItem) check() error {
+	if err := it.Held.check(); err != nil {
 		return err
 	}
 	switch {
 	case it.Event != nil && it.Output != nil, it.Event == nil && it.Output == nil:
-		return fault.Field(field, "must be an event or a piece of output, and not both")
+		return fault.Field("", "must be an event or a piece of output, and not both")
 	case it.Event != nil:
-		return it.Event.check(field + ".event")
+		return within("event", it.Event.check())
 	}
-	return it.Output.check(field + ".output")
+	return within("output", it.Output.check())
 }
 
-func (h Happening) check(field string) error {
+func (h Happening) check() error {
 	if h.N < 1 {
-		return fault.Field(field+".n", "must be at least 1")
+		return fault.Field("n", "must be at least 1")
 	}
-	if err := checkWord(field+".type", string(h.Type)); err != nil {
+	if err := checkWord("type", string(h.Type)); err != nil {
 		return err
 	}
 	if len(h.Data) == 0 || string(h.Data) == "null" {
 		return nil
 	}
-	return checkObject(field+".data", h.Data, maxData)
+	return checkObject("data", h.Data, maxData)
 }
 
-func (c Chunk) check(field string) error {
+func (c Chunk) check() error {
 	if c.Stream != sandbox.Stdout && c.Stream != sandbox.Stderr {
-		return fault.Field(field+".stream", "must be %d or %d", sandbox.Stdout, sandbox.Stderr)
+		return fault.Field("stream", "must be %d or %d", sandbox.Stdout, sandbox.Stderr)
 	}
 	if len(c.Data) > MaxChunk {
-		return fault.Field(field+".data", "has %d bytes; at most %d fit in one piece", len(c.Data), MaxChunk)
+		return fault.Field("data", "has %d bytes; at most %d fit in one piece", len(c.Data), MaxChunk)
 	}
 	if c.Offset < 0 || c.Offset > math.MaxInt64-MaxChunk {
-		return fault.Field(field+".offset", "is out of range")
+		return fault.Field("offset", "is out of range")
 	}
 	return nil
 }
@@ -182,60 +185,66 @@ func (r FinishRequest) Check() error {
 		return err
 	}
 	for i := range r.Results {
-		if err := r.Results[i].check(at("results", i)); err != nil {
-			return err
+		if err := r.Results[i].check(); err != nil {
+			return within(at("results", i), err)
 		}
 	}
 	return checkWord("session", r.Session)
 }
 
-func (r Result) check(field string) error {
-	if err := r.Held.check(field); err != nil {
+func (r Result) check() error {
+	if err := r.Held.check(); err != nil {
 		return err
 	}
-	if err := checkObject(field+".details", r.Details, maxDetails); err != nil {
+	if err := checkObject("details", r.Details, maxDetails); err != nil {
 		return err
 	}
-	if err := checkCount(field+".artifacts", len(r.Artifacts), MaxArtifacts); err != nil {
+	if err := checkCount("artifacts", len(r.Artifacts), MaxArtifacts); err != nil {
 		return err
 	}
 	for i, a := range r.Artifacts {
-		name := at(field+".artifacts", i)
-		if err := CheckArtifact(name+".name", a.Name); err != nil {
-			return err
-		}
-		if err := checkDigest(name+".sha256", a.SHA256); err != nil {
-			return err
-		}
-		if a.Bytes < 0 || a.Bytes > MaxBlobBytes {
-			return fault.Field(name+".bytes", "must be from 0 to %d", int64(MaxBlobBytes))
+		if err := checkLeft(a); err != nil {
+			return within(at("artifacts", i), err)
 		}
 	}
-	if err := checkCount(field+".inline", len(r.Inline), MaxArtifacts); err != nil {
+	if err := checkCount("inline", len(r.Inline), MaxArtifacts); err != nil {
 		return err
 	}
 	for digest, data := range r.Inline {
-		if err := checkDigest(field+".inline", digest); err != nil {
+		if err := checkDigest("inline", digest); err != nil {
 			return err
 		}
 		if len(data) > MaxInline {
-			return fault.Field(field+".inline", "has a blob of %d bytes; at most %d ride along, put larger ones first", len(data), MaxInline)
+			return fault.Field("inline", "has a blob of %d bytes; at most %d ride along, put larger ones first", len(data), MaxInline)
 		}
 	}
-	if err := checkCount(field+".happenings", len(r.Happenings), MaxReports); err != nil {
+	if err := checkCount("happenings", len(r.Happenings), MaxReports); err != nil {
 		return err
 	}
 	for i := range r.Happenings {
-		if err := r.Happenings[i].check(at(field+".happenings", i)); err != nil {
-			return err
+		if err := r.Happenings[i].check(); err != nil {
+			return within(at("happenings", i), err)
 		}
+	}
+	return nil
+}
+
+func checkLeft(a evidence.Artifact) error {
+	if err := CheckArtifact("name", a.Name); err != nil {
+		return err
+	}
+	if err := checkDigest("sha256", a.SHA256); err != nil {
+		return err
+	}
+	if a.Bytes < 0 || a.Bytes > MaxBlobBytes {
+		return fault.Field("bytes", "must be from 0 to %d", int64(MaxBlobBytes))
 	}
 	return nil
 }
 
 // Check refuses a command that is out of bounds.
 func (c Cancel) Check() error {
-	if err := c.check(""); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	return checkText("reason", c.Reason, maxText)
@@ -269,15 +278,12 @@ func CheckBlob(sha256 string, size int64) error {
 
 // check allows the fence 0: it is older than every lease, and is refused as
 // such rather than as nonsense.
-func (h Held) check(field string) error {
-	if field != "" {
-		field += "."
-	}
-	if err := checkWord(field+"job_id", h.JobID); err != nil {
+func (h Held) check() error {
+	if err := checkWord("job_id", h.JobID); err != nil {
 		return err
 	}
 	if h.Fence < 0 {
-		return fault.Field(field+"fence", "must not be negative")
+		return fault.Field("fence", "must not be negative")
 	}
 	return nil
 }
@@ -287,14 +293,26 @@ func checkHeld(field string, held []Held) error {
 		return err
 	}
 	for i, h := range held {
-		if err := h.check(at(field, i)); err != nil {
-			return err
+		if err := h.check(); err != nil {
+			return within(at(field, i), err)
 		}
 	}
 	return nil
 }
 
 func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
+
+// within puts what a field is part of before its name. Only a refusal pays for
+// that: every call is checked at both of its ends.
+func within(field string, err error) error {
+	var f *fault.Error
+	if !errors.As(err, &f) {
+		return err
+	}
+	whole := *f
+	whole.Field = strings.TrimSuffix(field+"."+f.Field, ".")
+	return &whole
+}
 
 func checkCount(field string, n, most int) error {
 	if n > most {

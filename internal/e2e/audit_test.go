@@ -127,7 +127,7 @@ func (a *auditor) promises(t *testing.T) {
 				t.Errorf("job %s of %s is %s, %s", id, key, j.Status, j.Outcome)
 			}
 		}
-		again, err := a.crowd.ask(t.Context(), http.MethodPost, "/prds", p.body, "Idempotency-Key", key)
+		again, err := a.ask(t.Context(), http.MethodPost, "/prds", p.body, "Idempotency-Key", key)
 		var s submission
 		if err == nil {
 			err = again.into(http.StatusCreated, &s)
@@ -153,7 +153,9 @@ func (a *auditor) stream(t *testing.T) {
 	}
 	want := make([]streamed, 0, len(a.events))
 	for _, e := range a.events {
-		want = append(want, streamed{e.Seq, e.raw})
+		if e.Seq <= a.last() { // a worker's late result may be refused, and that recorded, after the follower has left
+			want = append(want, streamed{e.Seq, e.raw})
+		}
 	}
 	if diff := cmp.Diff(want, a.seen, cmp.AllowUnexported(streamed{})); diff != "" {
 		t.Errorf("the record and the stream differ (-record +stream):\n%.4000s", diff)
@@ -228,8 +230,13 @@ func tells(events []stored, j row) error {
 		return fmt.Errorf("its events lead to %s, it is %s", state, j.Status)
 	case completed != 1:
 		return fmt.Errorf("it was completed %d times", completed)
-	case j.ID != j.Root && j.Role != claimerRole && !(said["job.started"] && said["sandbox.created"] && said["sandbox.destroyed"] && said["snapshot.stored"]):
-		return fmt.Errorf("the story of its last try has gaps: %v", said)
+	case j.ID == j.Root || j.Role == claimerRole:
+		return nil
+	}
+	for _, part := range []string{"job.started", "sandbox.created", "sandbox.destroyed", "snapshot.stored"} {
+		if !said[part] {
+			return fmt.Errorf("the story of its last try has no %s", part)
+		}
 	}
 	return nil
 }
@@ -243,7 +250,7 @@ func (a *auditor) evidence(t *testing.T) {
 			continue
 		}
 		for attempt := 1; attempt <= j.Attempt; attempt++ {
-			res, err := a.crowd.ask(t.Context(), http.MethodGet, fmt.Sprintf("/jobs/%s/evidence?attempt=%d", id, attempt), nil)
+			res, err := a.ask(t.Context(), http.MethodGet, fmt.Sprintf("/jobs/%s/evidence?attempt=%d", id, attempt), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -279,7 +286,7 @@ func (a *auditor) lastTry(t *testing.T, j row, res answer) {
 	} else if sum := sha256.Sum256(raw); hex.EncodeToString(sum[:]) != r.Snapshot.SHA256 {
 		t.Errorf("the snapshot of job %s is not what its evidence says", j.ID)
 	}
-	blob, err := a.crowd.ask(t.Context(), http.MethodGet, "/jobs/"+j.ID+"/snapshot", nil)
+	blob, err := a.ask(t.Context(), http.MethodGet, "/jobs/"+j.ID+"/snapshot", nil)
 	if sum := sha256.Sum256(blob.body); err != nil || blob.status != http.StatusOK || hex.EncodeToString(sum[:]) != r.Snapshot.SHA256 {
 		t.Errorf("the manager's copy of the snapshot of job %s: %d, %v", j.ID, blob.status, err)
 	}

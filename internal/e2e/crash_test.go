@@ -19,14 +19,14 @@ import (
 // would: nothing lost, nothing twice, nothing out of order.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	crash(t, newRoles(t), number(t, "AUREA_CRASHES", 50), time.Second)
+	crash(t, newRoles(t), number(t, "CRASHES", 50), time.Second)
 }
 
 // TestCrashUp does the same to `aurea up`, whose children are killed and come
 // back, and which is killed itself.
 func TestCrashUp(t *testing.T) {
 	t.Parallel()
-	crash(t, newSupervised(t), min(8, number(t, "AUREA_CRASHES", 8)), 1500*time.Millisecond)
+	crash(t, newSupervised(t), min(8, number(t, "CRASHES", 8)), 1500*time.Millisecond)
 }
 
 // number reads a number from the environment.
@@ -50,8 +50,8 @@ var (
 
 // crash harms a plant under load so many times and checks what is left.
 func crash(t *testing.T, p plant, times int, most time.Duration) {
-	seed := number(t, "AUREA_SEED", rand.IntN(1<<31))
-	t.Logf("AUREA_SEED=%d AUREA_CRASHES=%d", seed, times)
+	seed := number(t, "CRASH_SEED", rand.IntN(1<<31))
+	t.Logf("CRASH_SEED=%d CRASHES=%d", seed, times)
 	random := func(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(uint64(seed), stream)) }
 	k := newAsker(t, p.url())
 	eventually(t, "the plant works", func() (bool, string) {
@@ -84,8 +84,12 @@ func crash(t *testing.T, p plant, times int, most time.Duration) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, line := range complaints(said) {
-		t.Logf("complaint: %s", line)
+	bad, complained := complaints(said)
+	for _, line := range bad {
+		t.Errorf("somebody said: %s", line)
+	}
+	for _, line := range complained {
+		t.Logf("logged as an error: %s", line)
 	}
 	a.folders(t, p)
 	a.integrity(t, p.database())
@@ -116,19 +120,21 @@ type crowd struct {
 	errs chan error
 
 	submitting, claiming, following sync.WaitGroup
-	stopSubmitting, stopRest        context.CancelCauseFunc
+
+	stopSubmitting, stopClaiming, stopFollowing context.CancelCauseFunc
 }
 
 // gather lets them in.
 func (c *crowd) gather(t *testing.T, random func(uint64) *rand.Rand) {
 	submit, stopSubmitting := context.WithCancelCause(t.Context())
-	rest, stopRest := context.WithCancelCause(t.Context())
-	c.stopSubmitting, c.stopRest = stopSubmitting, stopRest
+	claim, stopClaiming := context.WithCancelCause(t.Context())
+	follow, stopFollowing := context.WithCancelCause(t.Context())
+	c.stopSubmitting, c.stopClaiming, c.stopFollowing = stopSubmitting, stopClaiming, stopFollowing
 	for i := range 4 {
 		c.submitting.Go(func() { c.tell(c.load(submit, c.asker, i, random(uint64(100+i)))) })
-		c.claiming.Go(func() { c.tell(c.claimer(rest, c.asker, i, random(uint64(200+i)))) })
+		c.claiming.Go(func() { c.tell(c.claimer(claim, c.asker, i, random(uint64(200+i)))) })
 	}
-	c.following.Go(func() { c.follow(rest, c.asker) })
+	c.following.Go(func() { c.follow(follow, c.asker) })
 }
 
 func (c *crowd) tell(err error) {
@@ -152,7 +158,8 @@ func (c *crowd) mustBeWell(t *testing.T) {
 // leave ends them all and waits for them.
 func (c *crowd) leave(why error) {
 	c.stopSubmitting(why)
-	c.stopRest(why)
+	c.stopClaiming(why)
+	c.stopFollowing(why)
 	c.submitting.Wait()
 	c.claiming.Wait()
 	c.following.Wait()
@@ -174,6 +181,8 @@ func (c *crowd) settle(t *testing.T) {
 		}
 		return stats.Counts["COMPLETED"] == stats.Total, fmt.Sprint(stats.Counts)
 	})
+	c.stopClaiming(errEnough) // a refused claim is an event too
+	c.claiming.Wait()
 	c.mustBeWell(t)
 	eventually(t, "the follower has caught up", func() (bool, string) {
 		events := c.tail(t, c.last())

@@ -10,5 +10,5 @@
 //     both under load, and then demand that the record is whole.
 //   - hostile_test.go sends what nobody should send.
 //
-// AUREA_CRASHES says how often to kill (50), AUREA_SEED where chance begins.
+// CRASHES says how often to kill (50), CRASH_SEED where chance begins.
 package e2e

@@ -56,7 +56,7 @@ func (l *ledger) insist(k *asker, key string, body []byte) (s submission, err er
 		case err == nil && a.status < http.StatusInternalServerError:
 			return s, a.into(http.StatusCreated, &s)
 		case !pause(ctx, 20*time.Millisecond):
-			return s, fmt.Errorf("%s is not acknowledged: %v, %s", key, err, a)
+			return s, fmt.Errorf("%s is not acknowledged: %w, %s", key, errors.Join(err, context.Cause(ctx)), a)
 		}
 	}
 }

@@ -87,14 +87,6 @@ func inCI() bool { return os.Getenv("CI") == "true" }
 // hasGVisor reports whether real sandboxes can be made here. In CI they must.
 func hasGVisor() bool { return os.Geteuid() == 0 || inCI() }
 
-// needGVisor leaves a test out where there can be no real sandboxes.
-func needGVisor(t *testing.T) {
-	t.Helper()
-	if !hasGVisor() {
-		t.Skip("left out: real sandboxes need root")
-	}
-}
-
 // dataFolder is a folder that an unprivileged manager can reach.
 func dataFolder(t testing.TB) string {
 	t.Helper()

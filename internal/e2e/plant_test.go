@@ -31,7 +31,8 @@ type plant interface {
 	url() string
 	bases() map[string]string // SANDBOX_BASE by worker
 	database() string
-	// hurt kills something with SIGKILL and has it run again.
+	// hurt kills something with SIGKILL and has it run again. Now and then it
+	// only holds something still for too long.
 	hurt(r *rand.Rand) (what string, err error)
 	// end stops everything in good order and returns all that was logged.
 	end() (said string, err error)
@@ -134,6 +135,9 @@ func prefixed(name, text string) string {
 
 // hurt gives each kind of death its share.
 func (p *roles) hurt(r *rand.Rand) (string, error) {
+	if r.IntN(16) == 0 {
+		return p.freeze(p.order[r.IntN(len(p.order))])
+	}
 	var victims []string
 	switch n := r.IntN(10); {
 	case n < 4:
@@ -158,6 +162,16 @@ func (p *roles) hurt(r *rand.Rand) (string, error) {
 		err = errors.Join(err, p.start(name))
 	}
 	return fmt.Sprintf("%s, away for %v", strings.Join(victims, "+"), away), err
+}
+
+// freeze holds a role still until its leases, or those that it gave, have run
+// out, and then lets it go on as if nothing had been: it comes back with work
+// that is no longer its own.
+func (p *roles) freeze(name string) (string, error) {
+	one := p.live[name].cmd.Process
+	err := one.Signal(syscall.SIGSTOP)
+	time.Sleep(leaseTerm + 1500*time.Millisecond)
+	return name + ", which was only frozen", errors.Join(err, one.Signal(syscall.SIGCONT))
 }
 
 func (p *roles) end() (string, error) {
@@ -271,18 +285,19 @@ func (p *supervised) end() (string, error) {
 	return p.said.String(), err
 }
 
-// complaints picks from the logs what should not be there, each sort once.
-func complaints(said string) (errs []string) {
+// complaints picks from the logs what a role should never say, and, each sort
+// once, what it called an error.
+func complaints(said string) (bad, errs []string) {
 	message := regexp.MustCompile(`level=ERROR msg=("[^"]*"|\S+)`)
 	seen := map[string]bool{}
 	for line := range strings.Lines(said) {
 		if strings.Contains(line, "panic:") || strings.Contains(line, "DATA RACE") || strings.Contains(line, "fatal error:") {
-			errs = append(errs, line)
+			bad = append(bad, line)
 		}
 		if m := message.FindString(line); m != "" && !seen[m] {
 			seen[m] = true
 			errs = append(errs, line)
 		}
 	}
-	return errs
+	return bad, errs
 }

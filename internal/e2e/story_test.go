@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 //	serve ROLE [flags] starts one role; a manager sets AUREA_SERVER, a bridge
 //	                   BRIDGE
 //	down ROLE          stops it, which must end well and leave no process
+//	murder ROLE        kills up, or one of its children, with SIGKILL
 //	code N PROGRAM …   runs a program that must end with exit code N
 //	capture NAME EXPR  sets a variable to the first group that matches stdout
 //	processes N EXPR   demands that so many processes of $DATA match, soon
@@ -59,7 +61,7 @@ func TestStories(t *testing.T) {
 			return false, fmt.Errorf("no such condition: %s", cond)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"up": cmdUp, "serve": cmdServe, "down": cmdDown, "code": cmdCode, "capture": cmdCapture, "processes": cmdProcesses,
+			"up": cmdUp, "serve": cmdServe, "down": cmdDown, "murder": cmdMurder, "code": cmdCode, "capture": cmdCapture, "processes": cmdProcesses,
 		},
 	})
 }
@@ -161,6 +163,24 @@ func cmdDown(ts *testscript.TestScript, neg bool, args []string) {
 	if len(s.cast) == 0 {
 		awaitProcesses(ts, s.data, regexp.MustCompile(""), 0)
 	}
+}
+
+func cmdMurder(ts *testscript.TestScript, neg bool, args []string) {
+	s := stageOf(ts)
+	if neg || len(args) != 1 || s.cast["up"] == nil {
+		ts.Fatalf("usage: murder ROLE, while up is running")
+	}
+	up := s.cast["up"]
+	if args[0] == "up" {
+		delete(s.cast, "up")
+		ts.Check(up.kill())
+		return
+	}
+	pid := children(up.pid())[args[0]]
+	if pid == 0 {
+		ts.Fatalf("no %s is running", args[0])
+	}
+	ts.Check(syscall.Kill(pid, syscall.SIGKILL))
 }
 
 func cmdCode(ts *testscript.TestScript, neg bool, args []string) {

@@ -43,7 +43,7 @@ func OpenArchive(folder string, b Bounds) (*Archive, error) {
 		return nil, fmt.Errorf("open snapshot folder: %w", err)
 	}
 	a := &Archive{folder: folder, dir: dir, bounds: b, sync: groupSync{do: dir.Sync}}
-	a.buffers.New = func() any { return new([packBuffer]byte) }
+	a.buffers.New = func() any { return newBuffer() }
 	return a, nil
 }
 
@@ -93,9 +93,9 @@ func (a *Archive) Store(ctx context.Context, jobID string, attempt int, workspac
 
 // write fills the file, makes it read-only and puts it on disk.
 func (a *Archive) write(ctx context.Context, f *os.File, jobID, workspace string) (Packed, error) {
-	buf := a.buffers.Get().(*[packBuffer]byte) //nolint:forcetypeassert // New makes no other
+	buf := a.buffers.Get().(*buffer) //nolint:forcetypeassert // New makes no other
 	defer a.buffers.Put(buf)
-	packed, err := pack(ctx, f, workspace, jobID, a.bounds, buf[:])
+	packed, err := pack(ctx, f, workspace, jobID, a.bounds, buf)
 	if err == nil {
 		err = f.Chmod(0o444)
 	}

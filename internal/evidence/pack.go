@@ -25,21 +25,29 @@ type Packed struct {
 // fixed time, nobody's ownership, two modes. Equal folders give equal bytes.
 // The folder is hostile input; see walker.
 func Pack(ctx context.Context, w io.Writer, dir, prefix string, b Bounds) (Packed, error) {
-	return pack(ctx, w, dir, prefix, b, make([]byte, packBuffer))
+	return pack(ctx, w, dir, prefix, b, newBuffer())
 }
 
-// packBuffer is the size of the buffer that pack works with: half gathers what
-// goes out, half carries the bytes of a file.
-const packBuffer = 64 << 10
+// buffer is what pack works with, and can work with again.
+type buffer struct {
+	out  *bufio.Writer
+	file [packBuffer]byte
+}
 
-func pack(ctx context.Context, w io.Writer, dir, prefix string, b Bounds, buf []byte) (Packed, error) {
+const packBuffer = 32 << 10
+
+func newBuffer() *buffer { return &buffer{out: bufio.NewWriterSize(nil, packBuffer)} }
+
+func pack(ctx context.Context, w io.Writer, dir, prefix string, b Bounds, buf *buffer) (Packed, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Packed{}, fmt.Errorf("open workspace: %w", err)
 	}
 	defer root.Close()
-	p := packer{ctx: ctx, sum: sha256.New(), tree: sha256.New(), prefix: prefix, buf: buf[packBuffer/2:]}
-	out := bufio.NewWriterSize(io.MultiWriter(w, p.sum, &p.count), packBuffer/2)
+	p := packer{ctx: ctx, sum: sha256.New(), tree: sha256.New(), prefix: prefix, buf: buf.file[:]}
+	out := buf.out
+	out.Reset(io.MultiWriter(w, p.sum, &p.count))
+	defer out.Reset(nil) // keep no file alive
 	p.tar = tar.NewWriter(out)
 	io.WriteString(p.tree, "aurea tree 1\n") //nolint:errcheck // a hash cannot fail
 	if err := p.header(node{kind: folder, mode: 0o755}); err != nil {

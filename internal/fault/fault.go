@@ -1,8 +1,8 @@
 // Package fault is the small vocabulary of errors that cross a boundary.
 //
 // A fault says what kind of thing went wrong, which field or subject it
-// concerns, and what to do about it. Each door maps the kinds once: to an HTTP
-// status, an exit code, an MCP error. Outcomes of work (a failing script, a
+// concerns, and what to do about it. Each kind is one HTTP status everywhere,
+// and one exit code. Outcomes of work (a failing script, a
 // timeout, an out-of-memory kill) are results, never faults.
 package fault
 
@@ -56,6 +56,32 @@ func (k Kind) String() string {
 // Kinds lists every kind, for tables that must cover them all.
 func Kinds() []Kind {
 	return []Kind{Internal, Invalid, NotFound, Conflict, Unauthenticated, Denied, TooLarge, Exhausted, Unavailable}
+}
+
+// Status returns the HTTP status that stands for the kind, the same at every
+// door. The numbers are written out so that this package links no HTTP.
+func (k Kind) Status() int {
+	switch k {
+	case Invalid:
+		return 422
+	case NotFound:
+		return 404
+	case Conflict:
+		return 409
+	case Unauthenticated:
+		return 401
+	case Denied:
+		return 403
+	case TooLarge:
+		return 413
+	case Exhausted:
+		return 429
+	case Unavailable:
+		return 503
+	case Internal:
+		return 500
+	}
+	return 500
 }
 
 // Error is a fault. Message is shown to users: it says what was wrong and what

@@ -53,6 +53,7 @@ type API struct {
 	front   http.Handler
 	started time.Time
 	routes  []Route
+	streams *streams
 
 	ending  sync.Once
 	endings chan struct{} // closed when streams should end
@@ -77,7 +78,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &API{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), started: cfg.Now(), endings: make(chan struct{})}
+	a := &API{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), started: cfg.Now(), streams: newStreams(), endings: make(chan struct{})}
 	a.huma = newHuma(a.mux)
 	a.registerAll()
 	front, err := guard.Wrap(a.mux, guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log})

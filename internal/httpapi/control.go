@@ -17,7 +17,7 @@ const maxReason = 1000
 
 // Assignment says whom a job is bound to.
 type Assignment struct {
-	Model string `json:"model,omitempty" maxLength:"100" doc:"The worker or model; nobody in particular when empty."`
+	Model string `json:"model,omitempty" maxLength:"100" doc:"The worker or model; as the role map says when empty."`
 }
 
 // AssignBody is an Assignment, or a bare string that is the model.

@@ -11,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // maxWords bounds a list in a filter.
@@ -138,8 +139,8 @@ func (a *API) eventList(ctx context.Context, c *Cursor, f event.Filter) (*huma.S
 		return nil, err
 	}
 	link := ""
-	if len(events) > c.Limit {
-		events = events[:c.Limit]
+	if len(events) > c.Limit || store.Full(events, store.EventBytes) {
+		events = events[:min(len(events), c.Limit)]
 		link = nextLink(c.r.URL, "after", strconv.FormatInt(events[len(events)-1].Seq, 10))
 	}
 	if events == nil {

@@ -114,7 +114,8 @@ func (f *fake) Jobs(_ context.Context, jf store.JobFilter) ([]job.Job, error) {
 	for _, j := range slices.Backward(f.jobs) {
 		if (jf.State == "" || j.State == jf.State) && (jf.ProjectID == nil || *jf.ProjectID == j.ProjectID) &&
 			(jf.Role == "" || jf.Role == j.Role) && (jf.RootID == "" || jf.RootID == j.RootID) &&
-			(jf.Outcome == "" || jf.Outcome == j.Outcome) && (jf.Before == 0 || j.Seq < jf.Before) && len(out) < jf.Limit {
+			(jf.Outcome == "" || jf.Outcome == j.Outcome) && (jf.Before == 0 || j.Seq < jf.Before) && len(out) < jf.Limit &&
+			!store.Full(out, store.JobBytes) {
 			out = append(out, j)
 		}
 	}
@@ -248,7 +249,7 @@ func (f *fake) Events(_ context.Context, ef event.Filter, limit int) ([]event.Ev
 	defer f.mu.Unlock()
 	var out []event.Event
 	for _, e := range f.events {
-		if ef.Matches(e) && len(out) < limit {
+		if ef.Matches(e) && len(out) < limit && !store.Full(out, store.EventBytes) {
 			out = append(out, e)
 		}
 	}

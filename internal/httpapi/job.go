@@ -155,8 +155,8 @@ func (a *API) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput,
 		return nil, err
 	}
 	out := &listJobsOutput{}
-	if len(jobs) > in.Limit {
-		jobs = jobs[:in.Limit]
+	if len(jobs) > in.Limit || store.Full(jobs, store.JobBytes) {
+		jobs = jobs[:min(len(jobs), in.Limit)]
 		out.Link = nextLink(in.r.URL, "cursor", encodeCursor(jobs[len(jobs)-1].Seq))
 	}
 	out.Body = jobBodies(jobs)

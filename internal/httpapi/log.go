@@ -46,7 +46,12 @@ func (a *API) logs(ctx context.Context, in *logInput) (*huma.StreamResponse, err
 	}
 	h := in.w.Header()
 	if in.Follow && in.r.Method != http.MethodHead {
+		leave, err := a.streams.enter(ctx)
+		if err != nil {
+			return nil, err
+		}
 		return &huma.StreamResponse{Body: func(huma.Context) {
+			defer leave()
 			logHeaders(h)
 			if err := a.followLog(ctx, in, l, arrived); err != nil && ctx.Err() == nil {
 				guard.NoteError(ctx, err)
@@ -108,13 +113,16 @@ func (a *API) followLog(ctx context.Context, in *logInput, l job.Log, arrived <-
 			}
 		}
 		arrived = a.cfg.Manager.LogsArrived()
-		next, err := a.cfg.Manager.Logs(ctx, in.ID, in.stream(), l.Next)
-		if err == nil && next.Attempt != l.Attempt { // another try: from its beginning
-			next, err = a.cfg.Manager.Logs(ctx, in.ID, in.stream(), 0)
-		}
+		err := a.streams.read(ctx, func() error {
+			next, err := a.cfg.Manager.Logs(ctx, in.ID, in.stream(), l.Next)
+			if err == nil && next.Attempt != l.Attempt { // another try: from its beginning
+				next, err = a.cfg.Manager.Logs(ctx, in.ID, in.stream(), 0)
+			}
+			l = next
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		l = next
 	}
 }

@@ -50,7 +50,7 @@ type Worker interface {
 
 // Controller steers jobs from outside.
 type Controller interface {
-	// Assign binds a job to a worker or model; "" binds it to nobody.
+	// Assign binds a job to a worker or model; "" binds it as the role map says.
 	Assign(ctx context.Context, id, model string) (job.Job, error)
 	Cancel(ctx context.Context, id, reason string) (job.Job, error)
 	Retry(ctx context.Context, id string) (job.Job, error)

@@ -85,17 +85,22 @@ func (a *API) dead(ctx context.Context, in *deadInput) (*listJobsOutput, error) 
 		return nil, err
 	}
 	var jobs []job.Job
+	var until int64 // what is older was not read of all
 	for _, o := range []job.Outcome{job.OutcomeFailed, job.OutcomeLost} {
 		some, err := a.cfg.Manager.Jobs(ctx, store.JobFilter{State: job.Failed, Outcome: o, Before: before, Limit: in.Limit + 1})
 		if err != nil {
 			return nil, err
 		}
+		if store.Full(some, store.JobBytes) {
+			until = max(until, some[len(some)-1].Seq)
+		}
 		jobs = append(jobs, some...)
 	}
+	jobs = slices.DeleteFunc(jobs, func(j job.Job) bool { return j.Seq < until })
 	slices.SortFunc(jobs, func(x, y job.Job) int { return cmp.Compare(y.Seq, x.Seq) })
 	out := &listJobsOutput{}
-	if len(jobs) > in.Limit {
-		jobs = jobs[:in.Limit]
+	if len(jobs) > in.Limit || until > 0 {
+		jobs = jobs[:min(len(jobs), in.Limit)]
 		out.Link = nextLink(in.r.URL, "cursor", encodeCursor(jobs[len(jobs)-1].Seq))
 	}
 	out.Body = jobBodies(slices.DeleteFunc(jobs, func(j job.Job) bool { return j.IsRoot() }))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // streamPage is how many events are read, and held, for one reader at a time.
@@ -27,6 +28,10 @@ var errStreamEnds = errors.New("streams are ending")
 // what it gets is read from the store at its own cursor, page by page, so a
 // slow reader falls behind and loses nothing.
 func (a *API) eventStream(ctx context.Context, c *Cursor, f event.Filter, given bool) (*huma.StreamResponse, error) {
+	leave, err := a.streams.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	// Watching begins before the first look, so that nothing can happen between.
 	wake := a.cfg.Manager.WatchEvents(ctx)
@@ -34,11 +39,13 @@ func (a *API) eventStream(ctx context.Context, c *Cursor, f event.Filter, given 
 		last, err := a.cfg.Manager.LastEvent(ctx)
 		if err != nil {
 			cancel(err)
+			leave()
 			return nil, err
 		}
 		f.After = last
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
+		defer leave()
 		defer cancel(errStreamEnds)
 		s := &eventWriter{out: newSlowWriter(c.w)}
 		defer s.out.done()
@@ -77,8 +84,7 @@ func (a *API) follow(ctx context.Context, s *eventWriter, f event.Filter, wake <
 	}
 }
 
-// catchUp sends what the reader has not seen. The end of the record is looked
-// up first, so that the cursor can pass what the filter leaves out.
+// catchUp sends what the reader has not seen, page by page.
 func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) error {
 	for {
 		select {
@@ -86,25 +92,41 @@ func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) erro
 			return nil
 		default:
 		}
-		last, err := a.cfg.Manager.LastEvent(ctx)
-		if err != nil || last <= f.After {
+		if more, err := a.sendPage(ctx, s, f); err != nil || !more {
 			return err
-		}
-		events, err := a.cfg.Manager.Events(ctx, *f, streamPage)
-		if err != nil {
-			return err
-		}
-		if err := s.events(events); err != nil {
-			return err
-		}
-		if len(events) > 0 {
-			f.After = events[len(events)-1].Seq
-		}
-		if len(events) < streamPage {
-			f.After = max(f.After, last)
-			return nil
 		}
 	}
+}
+
+// sendPage sends one page and reports whether there may be another. The end of
+// the record is looked up first, so that the cursor can pass what the filter
+// leaves out.
+func (a *API) sendPage(ctx context.Context, s *eventWriter, f *event.Filter) (more bool, err error) {
+	var last int64
+	events, done, err := a.streams.page(ctx, func() (events []event.Event, err error) {
+		if last, err = a.cfg.Manager.LastEvent(ctx); err == nil && last > f.After {
+			events, err = a.cfg.Manager.Events(ctx, *f, streamPage)
+		}
+		return events, err
+	})
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	if last <= f.After {
+		return false, nil
+	}
+	if err := s.events(events); err != nil {
+		return false, err
+	}
+	if len(events) > 0 {
+		f.After = events[len(events)-1].Seq
+	}
+	if len(events) < streamPage && !store.Full(events, store.EventBytes) {
+		f.After = max(f.After, last)
+		return false, nil
+	}
+	return true, nil
 }
 
 // eventWriter writes server-sent events.
@@ -146,7 +168,11 @@ func (s *eventWriter) events(events []event.Event) error {
 }
 
 func (s *eventWriter) flush() error {
-	defer s.buf.Reset()
+	defer func() {
+		if s.buf.Reset(); s.buf.Cap() > 2*largePage { // not for the life of the stream
+			s.buf = bytes.Buffer{}
+		}
+	}()
 	if _, err := s.out.Write(s.buf.Bytes()); err != nil {
 		return err
 	}

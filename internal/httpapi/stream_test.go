@@ -433,3 +433,18 @@ func TestDownloads(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// A stream that has ended is not held against its caller.
+func TestEndedStreamsAreForgotten(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	for range 600 {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodHead, "/events", nil)
+		r.Host = "localhost"
+		d.api.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			t.Fatalf("answers %d", w.Code)
+		}
+	}
+}

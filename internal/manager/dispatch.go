@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -197,11 +198,28 @@ func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispa
 		return dispatch.Refusals{}, err
 	}
 	for i := range req.Results {
-		m.outputs.drop(req.Results[i].Held)
+		if h := req.Results[i].Held; !m.holds(ctx, refused, h) {
+			m.outputs.drop(h)
+		}
 	}
 	m.outputs.arrived.wake()
 	m.work.wake() // dependents may be ready, retries may be due
 	return dispatch.Refusals{Refused: refused}, nil
+}
+
+// holds reports whether a lease under which a result was refused is somebody
+// else's and runs: then its output is not the sender's to end.
+func (m *Manager) holds(ctx context.Context, refused []dispatch.Refusal, h dispatch.Held) bool {
+	if !slices.ContainsFunc(refused, func(r dispatch.Refusal) bool { return r.Held == h }) {
+		return false
+	}
+	running := false
+	err := m.Store.View(ctx, func(tx store.Tx) error {
+		j, err := tx.Jobs().Get(ctx, h.JobID)
+		running = err == nil && j.State == job.InProgress && j.Fence == h.Fence
+		return err
+	})
+	return running || err != nil && !fault.Is(err, fault.NotFound)
 }
 
 // putInline stores the bytes that ride along with results. Each blob waits for

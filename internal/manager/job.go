@@ -72,12 +72,34 @@ func visible(ctx context.Context, tx store.Tx, id string) (job.Job, error) {
 
 // Claim gives a job to a worker that asked for it by name.
 func (m *Manager) Claim(ctx context.Context, id, worker string) (job.Job, error) {
-	return m.move(ctx, func(c policy.Caller) (job.Job, error) { return m.Queue.Claim(ctx, c, id, worker) })
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
+		if c.Kind == policy.Worker && m.sessions.known(worker) {
+			return job.Job{}, fault.New(fault.Conflict, "worker %q is connected and speaks for itself; claim under another name", worker).WithCode("worker_id_taken")
+		}
+		return m.Queue.Claim(ctx, c, id, worker)
+	})
+}
+
+// plain refuses a worker that speaks over plain HTTP about a job which a
+// connected worker holds. That one has a session to prove who it is; a name or
+// a number, which every worker can read, proves nothing.
+func (m *Manager) plain(ctx context.Context, c policy.Caller, id string) error {
+	if c.Kind != policy.Worker {
+		return nil
+	}
+	j, err := m.Job(ctx, id)
+	if err == nil && j.State == job.InProgress && m.sessions.known(j.Worker) {
+		err = fault.New(fault.Conflict, "job %s is held by the connected worker %q, which speaks for itself", id, j.Worker).WithCode("not_the_holder")
+	}
+	return err
 }
 
 // Complete takes the result of a worker that claimed a job over HTTP.
 func (m *Manager) Complete(ctx context.Context, id, worker string, fence *int64, success bool, details json.RawMessage) (job.Job, error) {
 	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
+		if err := m.plain(ctx, c, id); err != nil {
+			return job.Job{}, err
+		}
 		return m.Queue.Complete(ctx, c, id, worker, fence, success, details)
 	})
 }
@@ -85,6 +107,9 @@ func (m *Manager) Complete(ctx context.Context, id, worker string, fence *int64,
 // SubmitWork hands a job over for validation.
 func (m *Manager) SubmitWork(ctx context.Context, id, worker string, fence *int64, details json.RawMessage) (job.Job, error) {
 	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
+		if err := m.plain(ctx, c, id); err != nil {
+			return job.Job{}, err
+		}
 		return m.Queue.SubmitWork(ctx, c, id, worker, fence, details)
 	})
 }
@@ -106,7 +131,12 @@ func (m *Manager) Retry(ctx context.Context, id string) (job.Job, error) {
 
 // Heartbeat extends the lease of a job that was claimed over HTTP.
 func (m *Manager) Heartbeat(ctx context.Context, id, worker string, fence *int64) (job.Job, error) {
-	return m.move(ctx, func(c policy.Caller) (job.Job, error) { return m.Queue.Heartbeat(ctx, c, id, worker, fence) })
+	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
+		if err := m.plain(ctx, c, id); err != nil {
+			return job.Job{}, err
+		}
+		return m.Queue.Heartbeat(ctx, c, id, worker, fence)
+	})
 }
 
 // Cancel ends a job, and really stops it where it runs.
@@ -139,6 +169,9 @@ func (m *Manager) move(ctx context.Context, change func(policy.Caller) (job.Job,
 func (m *Manager) Stream(ctx context.Context, id, worker, chunk string, final bool) (job.Job, error) {
 	c, err := caller(ctx)
 	if err != nil {
+		return job.Job{}, err
+	}
+	if err := m.plain(ctx, c, id); err != nil {
 		return job.Job{}, err
 	}
 	var j job.Job

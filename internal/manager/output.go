@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"sync"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -21,6 +22,9 @@ const maxLive = 64 << 20
 type outputs struct {
 	root    *os.Root
 	arrived signal
+
+	mu   sync.Mutex
+	kept map[string]bool // the names that exist: most jobs are too short to have any
 }
 
 func openOutputs(folder string) (*outputs, error) {
@@ -31,7 +35,15 @@ func openOutputs(folder string) (*outputs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open output folder: %w", err)
 	}
-	return &outputs{root: root}, nil
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read output folder: %w", err), root.Close())
+	}
+	o := &outputs{root: root, kept: make(map[string]bool, len(entries))}
+	for _, e := range entries {
+		o.kept[e.Name()] = true
+	}
+	return o, nil
 }
 
 func (o *outputs) Close() error { return o.root.Close() }
@@ -49,7 +61,11 @@ func (o *outputs) take(h dispatch.Held, c *dispatch.Chunk) error {
 	if len(c.Data) == 0 || c.Offset < 0 || c.Offset+int64(len(c.Data)) > maxLive {
 		return nil
 	}
-	f, err := o.root.OpenFile(liveName(h, c.Stream), os.O_RDWR|os.O_CREATE, 0o600)
+	name := liveName(h, c.Stream)
+	o.mu.Lock()
+	o.kept[name] = true
+	o.mu.Unlock()
+	f, err := o.root.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("open live output: %w", err)
 	}
@@ -85,6 +101,13 @@ func (o *outputs) read(h dispatch.Held, s sandbox.Stream, offset int64, limit in
 // drop forgets the live output of a lease that has ended.
 func (o *outputs) drop(h dispatch.Held) {
 	for _, s := range []sandbox.Stream{sandbox.Stdout, sandbox.Stderr} {
-		_ = o.root.Remove(liveName(h, s)) // most jobs are too short to have any
+		name := liveName(h, s)
+		o.mu.Lock()
+		kept := o.kept[name]
+		delete(o.kept, name)
+		o.mu.Unlock()
+		if kept {
+			_ = o.root.Remove(name) // what is left takes room and does no harm
+		}
 	}
 }

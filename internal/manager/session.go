@@ -61,6 +61,13 @@ func (ss *sessions) get(id string) (*session, error) {
 	return nil, fault.New(fault.Unauthenticated, "the session is not known here; register again").WithCode("unknown_session")
 }
 
+// known reports whether the worker has a session here.
+func (ss *sessions) known(worker string) bool {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.byWorker[worker] != nil
+}
+
 // attending reports whether the worker's command stream is open here.
 func (ss *sessions) attending(worker string) bool { return ss.receiver(worker) != nil }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -119,10 +120,13 @@ func (t *turn) nextReady(ctx context.Context, due []*job.Job) (time.Time, error)
 }
 
 // Assign binds a job to a worker or model on somebody's request, ahead of the
-// schedule and of any wait between tries.
+// schedule and of any wait between tries. Without a model it binds the job as
+// the schedule would.
 func (q *Queue) Assign(ctx context.Context, caller policy.Caller, id, model string) (job.Job, error) {
-	if err := job.CheckWord("model", model); err != nil {
-		return job.Job{}, err
+	if model != "" {
+		if err := job.CheckWord("model", model); err != nil {
+			return job.Job{}, err
+		}
 	}
 	return q.decide(ctx, caller, "assign", id, func(t *turn, j *job.Job) error {
 		if err := demandTask(j, "assign"); err != nil {
@@ -137,7 +141,7 @@ func (q *Queue) Assign(ctx context.Context, caller policy.Caller, id, model stri
 			}
 		}
 		j.ReadyAt = t.now
-		return t.assign(j, model, true)
+		return t.assign(j, cmp.Or(model, q.bound(j.Role)), true)
 	})
 }
 

@@ -148,10 +148,13 @@ func TestAssignBindsByHand(t *testing.T) {
 	if j.State != job.Assigned || j.AssignedModel != "w1" {
 		t.Errorf("got %s bound to %q", j.State, j.AssignedModel)
 	}
+	if j, err := f.Assign(ctx, me, ids["a"], ""); err != nil || j.AssignedModel != "" { // to whomever the role map says: nobody
+		t.Errorf("without a model: bound to %q, %v", j.AssignedModel, err)
+	}
 	_, err = f.Assign(ctx, me, ids["a"], "w2") // and another, while nobody has it
 	f.must(err)
-	events := f.told(ids["a"], event.JobCreated, event.JobAssigned, event.JobAssigned)
-	if d := f.data(events[2]); d["manual"] != true || d["from"] != "ASSIGNED" || d["model"] != "w2" {
+	events := f.told(ids["a"], event.JobCreated, event.JobAssigned, event.JobAssigned, event.JobAssigned)
+	if d := f.data(events[3]); d["manual"] != true || d["from"] != "ASSIGNED" || d["model"] != "w2" {
 		t.Errorf("the record says %v", d)
 	}
 	if got := f.lease("w1", 1); len(got) != 0 {
@@ -165,6 +168,4 @@ func TestAssignBindsByHand(t *testing.T) {
 	f.refused(err, fault.Conflict, "waits_for_dependencies")
 	_, err = f.Assign(ctx, me, ids[""], "w3")
 	f.refused(err, fault.Conflict, "is_root")
-	_, err = f.Assign(ctx, me, ids["a"], "")
-	f.refused(err, fault.Invalid, "invalid")
 }

@@ -40,7 +40,7 @@ func actor() {
 		if request.Create != nil {
 			switch request.Create.ID {
 			case "hang":
-				select {}
+				time.Sleep(time.Hour) // not select{}: the runtime takes that for a deadlock, and ends us
 			case "die":
 				os.Exit(1)
 			case "garbage":

@@ -41,11 +41,34 @@ import (
 // are faults of kind Unavailable. Calling it again is harmless.
 //
 // A list with a limit below 1 is empty, unless it says otherwise.
+//
+// Clients choose how large a job's payload or an event's data is, so the lists
+// of jobs by filter and of events hold pages: a page ends before its limit, but
+// never before its first element, when it has come to PageBytes (see Full).
 type Store interface {
 	Update(ctx context.Context, fn func(Tx) error) error
 	View(ctx context.Context, fn func(Tx) error) error
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
+}
+
+// PageBytes is where a page ends.
+const PageBytes = 4 << 20
+
+// JobBytes is what a job of a page counts for.
+func JobBytes(j *job.Job) int { return len(j.Payload) + len(j.Details) }
+
+// EventBytes is what an event of a page counts for.
+func EventBytes(e *event.Event) int { return len(e.Data) }
+
+// Full reports whether a page ended, or would have, because of its bytes: then
+// there may be more behind it, however short it is.
+func Full[T any](page []T, size func(*T) int) bool {
+	sum := 0
+	for i := range page {
+		sum += size(&page[i])
+	}
+	return sum >= PageBytes
 }
 
 // Tx is the inside of a transaction.
@@ -68,7 +91,7 @@ type Jobs interface {
 	// Put stores the changed fields of a job that exists: everything but ID,
 	// RootID, Owner, Seq, DependsOn and CreatedAt.
 	Put(ctx context.Context, j *job.Job) error
-	// List returns jobs, newest first (largest Seq first).
+	// List returns a page of jobs, newest first (largest Seq first).
 	List(ctx context.Context, f JobFilter) ([]job.Job, error)
 	// Due returns QUEUED jobs that wait for nothing and are ready at now:
 	// highest priority first, then oldest.
@@ -120,7 +143,7 @@ type JobStats struct {
 type Events interface {
 	// Append stores events in order and sets their Seq.
 	Append(ctx context.Context, events ...*event.Event) error
-	// List returns matching events in order of Seq, at most limit.
+	// List returns a page of matching events in order of Seq, at most limit.
 	List(ctx context.Context, f event.Filter, limit int) ([]event.Event, error)
 	// Last returns the largest Seq, or 0.
 	Last(ctx context.Context) (int64, error)

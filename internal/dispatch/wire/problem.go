@@ -30,31 +30,6 @@ type problem struct {
 	Field  string `json:"field,omitempty"`
 }
 
-// statusOf is the one place where kinds become statuses on the wire.
-func statusOf(kind fault.Kind) int {
-	switch kind {
-	case fault.Invalid:
-		return http.StatusUnprocessableEntity
-	case fault.NotFound:
-		return http.StatusNotFound
-	case fault.Conflict:
-		return http.StatusConflict
-	case fault.Unauthenticated:
-		return http.StatusUnauthorized
-	case fault.Denied:
-		return http.StatusForbidden
-	case fault.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case fault.Exhausted:
-		return http.StatusTooManyRequests
-	case fault.Unavailable:
-		return http.StatusServiceUnavailable
-	case fault.Internal:
-		return http.StatusInternalServerError
-	}
-	return http.StatusInternalServerError
-}
-
 // kindOf reads a status that came without a kind: from the middleware in
 // front, or from a proxy. What we do not know is worth another try.
 func kindOf(status int) fault.Kind {
@@ -65,7 +40,7 @@ func kindOf(status int) fault.Kind {
 		return fault.Unavailable
 	}
 	for _, k := range fault.Kinds() {
-		if statusOf(k) == status {
+		if k.Status() == status {
 			return k
 		}
 	}
@@ -84,7 +59,7 @@ func problemOf(err error) problem {
 	default:
 		f = fault.New(fault.Internal, "unlabelled")
 	}
-	p := problem{Type: "about:blank", Status: statusOf(f.Kind), Detail: f.Message, Code: f.Code, Kind: f.Kind.String(), Field: f.Field}
+	p := problem{Type: "about:blank", Status: f.Kind.Status(), Detail: f.Message, Code: f.Code, Kind: f.Kind.String(), Field: f.Field}
 	if f.Kind == fault.Internal {
 		p.Detail, p.Field = "something broke on the other end; its log says what", ""
 	}

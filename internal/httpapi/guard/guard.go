@@ -94,6 +94,7 @@ func panicked(p any) error {
 func logRequest(log *slog.Logger, r *http.Request, rec *recorder, n *note, started time.Time) {
 	level := slog.LevelDebug
 	switch {
+	case r.Context().Err() != nil: // the caller has gone: whatever we answered, nobody was hurt
 	case rec.status >= 500:
 		level = slog.LevelError
 	case rec.status >= 400:

@@ -59,7 +59,7 @@ func From(err error) *Problem {
 	var f *fault.Error
 	switch {
 	case errors.As(err, &f) && f.Kind != fault.Internal:
-		p = New(statusOf(f.Kind), f.Code, f.Error())
+		p = New(f.Kind.Status(), f.Code, f.Error())
 		if f.Field != "" {
 			p.Errors = []Field{{Location: f.Field, Message: f.Message}}
 		}
@@ -86,36 +86,12 @@ func (fs Faults) Error() string {
 }
 
 func (fs Faults) problem() *Problem {
-	p := New(statusOf(fs[0].Kind), fs[0].Code, fs[0].Error())
+	p := New(fs[0].Kind.Status(), fs[0].Code, fs[0].Error())
 	for _, f := range fs[:min(len(fs), maxErrors)] {
 		p.Errors = append(p.Errors, Field{Location: f.Field, Message: f.Message})
 	}
 	p.cause = fs
 	return p
-}
-
-func statusOf(k fault.Kind) int {
-	switch k {
-	case fault.Invalid:
-		return http.StatusUnprocessableEntity
-	case fault.NotFound:
-		return http.StatusNotFound
-	case fault.Conflict:
-		return http.StatusConflict
-	case fault.Unauthenticated:
-		return http.StatusUnauthorized
-	case fault.Denied:
-		return http.StatusForbidden
-	case fault.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case fault.Exhausted:
-		return http.StatusTooManyRequests
-	case fault.Unavailable:
-		return http.StatusServiceUnavailable
-	case fault.Internal:
-		return http.StatusInternalServerError
-	}
-	return http.StatusInternalServerError
 }
 
 // Error returns the detail.

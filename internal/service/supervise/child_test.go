@@ -362,9 +362,15 @@ func TestDeathOfTheSupervisorStopsItsChildren(t *testing.T) {
 func TestLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
+	if err := os.WriteFile(path, nil, 0o644); err != nil { // as another release made it
+		t.Fatal(err)
+	}
 	l, err := TakeLock(path, "the folder")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may open the lock, and hold it: %v, %v", info, err)
 	}
 	_, err = TakeLock(path, "the folder")
 	want := fmt.Sprintf("the folder is in use by process %d", os.Getpid())

@@ -17,10 +17,17 @@ type Lock struct{ file *os.File }
 
 // TakeLock takes the lock at path, or returns a Conflict that says which
 // process holds it. what names the thing that is locked.
+//
+// Whoever can read a file can lock it, and so keep us from ever starting: it is
+// readable by its owner alone, also where an earlier release made it.
 func TakeLock(path, what string) (*Lock, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of %s: %w", what, err)
+	}
+	if err := f.Chmod(0o600); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("close the lock of %s to others: %w", what, err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer func() { _ = f.Close() }()

@@ -152,7 +152,11 @@ func (s *session) Query(ctx context.Context, scan func(*sql.Rows) error, query s
 		return s.fail(err)
 	}
 	for rows.Next() {
-		if err := scan(rows); err != nil {
+		err := scan(rows)
+		if errors.Is(err, sqlstore.ErrEnough) {
+			break
+		}
+		if err != nil {
 			return s.fail(errors.Join(err, rows.Close())) //nolint:sqlclosecheck // its error counts
 		}
 	}

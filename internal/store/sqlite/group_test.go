@@ -165,14 +165,17 @@ func TestPanicInAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		s, _, _ := start(t)
-		runs, panicked := 0, false
-		var errs []error
+		var (
+			runs     int
+			errs     [3]error
+			panicked [3]bool
+		)
 		release := make(chan struct{})
-		for _, id := range []string{"a", "panics", "b"} {
+		for i, id := range []string{"a", "panics", "b"} {
 			go func() {
-				defer func() { panicked = panicked || recover() != nil }()
+				defer func() { panicked[i] = recover() != nil }()
 				first := id == "a"
-				err := s.Update(ctx, func(tx store.Tx) error {
+				errs[i] = s.Update(ctx, func(tx store.Tx) error {
 					if first {
 						first = false
 						<-release
@@ -183,14 +186,13 @@ func TestPanicInAGroup(t *testing.T) {
 					}
 					return err
 				})
-				errs = append(errs, err)
 			}()
 			synctest.Wait()
 		}
 		close(release)
 		synctest.Wait()
-		if !panicked || len(errs) != 2 || errors.Join(errs...) != nil {
-			t.Errorf("panicked: %v, the others: %v", panicked, errs)
+		if panicked != [3]bool{1: true} || errors.Join(errs[:]...) != nil {
+			t.Errorf("panicked: %v, errors: %v", panicked, errs)
 		}
 		wantJob(t, s, "a", true)
 		wantJob(t, s, "panics", false)
@@ -271,8 +273,9 @@ func TestFailedCommitFailsAll(t *testing.T) {
 		woken := s.Watch(ctx)
 		runs := 0
 		orphan := func(store.Tx) error { // is found only at the commit
-			return errors.Join(w.conn.do(ctx, "PRAGMA defer_foreign_keys = 1"),
-				w.conn.do(ctx, "INSERT INTO artifact (job_id, attempt, name, sha256, bytes) VALUES ('x', 1, 'n', '', 0)"))
+			return errors.Join(
+				w.conn.do(ctx, "CREATE TABLE orphan (of TEXT REFERENCES job (id) DEFERRABLE INITIALLY DEFERRED)"),
+				w.conn.do(ctx, "INSERT INTO orphan (of) VALUES ('nobody')"))
 		}
 		errs := together(ctx, s, addJob(ctx, "a", 10, &runs), orphan,
 			func(tx store.Tx) error { return tx.Events().Append(ctx, &event.Event{}) }, addJob(ctx, "b", 10, &runs))

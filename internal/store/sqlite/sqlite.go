@@ -132,10 +132,12 @@ func dsn(path string, write bool) string {
 	q := url.Values{"_pragma": {"busy_timeout(10000)"}}
 	if write {
 		q["_txlock"] = []string{"immediate"}
-		// Acknowledged means on disk, hence FULL. The size limit gives the
-		// space of a log that once grew under a long read back to the disk.
+		// Acknowledged means on disk, hence FULL. A page that changes with each
+		// job is moved from the log into the file only every 16 MiB of log. The
+		// size limit gives the space of a log that once grew under a long read
+		// back to the disk.
 		q["_pragma"] = append(q["_pragma"], "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
-			"temp_store(MEMORY)", "cache_size(-32000)", "journal_size_limit(67108864)")
+			"temp_store(MEMORY)", "cache_size(-32000)", "wal_autocheckpoint(4096)", "journal_size_limit(67108864)")
 	} else {
 		q["_pragma"] = append(q["_pragma"], "query_only(1)", "temp_store(MEMORY)", "cache_size(-8000)")
 	}

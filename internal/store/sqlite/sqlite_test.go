@@ -30,6 +30,13 @@ func TestMain(m *testing.M) {
 	if *victim != "" {
 		appendForEver(*victim)
 	}
+	if underRace {
+		// The property tests use the store from one goroutine and cannot race;
+		// the detector makes the database thirty times slower.
+		if err := flag.Set("rapid.checks", "5"); err != nil {
+			panic(err)
+		}
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 const (
@@ -50,7 +51,7 @@ func (t events) List(ctx context.Context, f event.Filter, limit int) ([]event.Ev
 		return nil, nil
 	}
 	query, args := eventList(f, limit)
-	list, err := all(ctx, t.Tx, scanEvent, query, args...)
+	list, err := page(ctx, t.Tx, store.EventBytes, scanEvent, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
@@ -77,9 +78,30 @@ func eventList(f event.Filter, limit int) (string, []any) {
 		c.add("owner = ?", f.Owner)
 	}
 	addIn(&c, "type", f.Types)
-	addIn(&c, "entity_id", f.EntityIDs)
+	if f.JobID != "" || slices.Contains(f.EntityIDs, "") { // the job's index is the better one; the nameless have none
+		addIn(&c, "entity_id", f.EntityIDs)
+	} else {
+		addEntities(&c, f)
+	}
 	addIn(&c, "entity", f.Entities)
 	return `SELECT seq, ` + eventColumns + ` FROM event` + c.where() + ` ORDER BY seq` + c.limit(limit), c.args
+}
+
+// addEntities asks the two indexes in which entities are found: that of jobs,
+// and that of all else.
+func addEntities(c *conditions, f event.Filter) {
+	if len(f.EntityIDs) == 0 {
+		return
+	}
+	var others, jobs conditions
+	others.args = c.args
+	others.add("entity_id <> job_id AND seq > ?", f.After)
+	addIn(&others, "entity_id", f.EntityIDs)
+	jobs.args = others.args
+	jobs.add("entity_id = job_id AND job_id <> '' AND seq > ?", f.After)
+	addIn(&jobs, "job_id", f.EntityIDs)
+	c.args = jobs.args
+	c.terms = append(c.terms, `seq IN (SELECT seq FROM event`+others.where()+` UNION ALL SELECT seq FROM event`+jobs.where()+`)`)
 }
 
 func (t events) Last(ctx context.Context) (int64, error) {

@@ -64,9 +64,10 @@ const (
 	jobHeldBy = jobSelect + inWork + ` AND lease_until >= 0 AND worker = $1 ORDER BY seq + 0`
 	jobBusy   = `SELECT project_id, COUNT(*) FROM job
 		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND root = 0 GROUP BY project_id`
-	jobDependents = jobSelect + ` WHERE seq IN (SELECT job_seq FROM dependency WHERE on_id = $1) ORDER BY seq`
-	jobChildren   = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
-	jobsOpen      = `SELECT state, COUNT(*), MIN(created_at) FROM job
+	jobHasDependents = `SELECT job_seq FROM dependency WHERE on_id = $1 LIMIT 1`
+	jobDependents    = jobSelect + ` WHERE seq IN (SELECT job_seq FROM dependency WHERE on_id = $1) ORDER BY seq`
+	jobChildren      = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
+	jobsOpen         = `SELECT state, COUNT(*), MIN(created_at) FROM job
 		WHERE state IN ('QUEUED', 'ASSIGNED', 'IN_PROGRESS', 'SUBMITTED', 'VALIDATING') AND root = 0`
 	jobsEnded = `SELECT state, outcome, SUM(jobs) FROM job_ended`
 )
@@ -184,7 +185,14 @@ func (t jobs) countEnded(ctx context.Context, j *job.Job, n int) error {
 
 func (t jobs) List(ctx context.Context, f store.JobFilter) ([]job.Job, error) {
 	query, args := jobList(f)
-	return t.list(ctx, "list jobs", query, args...)
+	list, err := page(ctx, t.Tx, store.JobBytes, scanJob, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	for i := range list {
+		t.remember(&list[i])
+	}
+	return list, nil
 }
 
 // jobList builds the query of List. Where several indexes would fit, it leaves
@@ -279,6 +287,14 @@ func (t jobs) HeldBy(ctx context.Context, worker string) ([]job.Job, error) {
 }
 
 func (t jobs) Dependents(ctx context.Context, id string) ([]job.Job, error) {
+	// Most jobs have none, and a row of a job is wide.
+	_, some, err := one(ctx, t.Tx, scanInt, jobHasDependents, id)
+	if err != nil {
+		return nil, fmt.Errorf("list dependents: %w", err)
+	}
+	if !some {
+		return nil, nil
+	}
 	return t.list(ctx, "list dependents", jobDependents, id)
 }
 

@@ -13,6 +13,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -32,7 +33,8 @@ type Querier interface {
 	// after the other, in the order in which they are given.
 	Insert(ctx context.Context, query string, args ...any) (rows, last int64, err error)
 	// Query runs a statement and hands each row of its answer to scan, which
-	// must not call the Querier. An error of scan ends it.
+	// must not call the Querier. An error of scan ends it; ErrEnough ends it as
+	// if there were no more rows.
 	Query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error
 }
 
@@ -83,6 +85,29 @@ func all[T any](ctx context.Context, t *Tx, scan func(*sql.Rows) (T, error), que
 		item, err := scan(rows)
 		list = append(list, item)
 		return err
+	}, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// ErrEnough is what a scan returns to end its query early and well.
+var ErrEnough = errors.New("enough rows")
+
+// page is all, but ends early when it has come to store.PageBytes.
+func page[T any](ctx context.Context, t *Tx, size func(*T) int, scan func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
+	sum := 0
+	err = t.q.Query(ctx, func(rows *sql.Rows) error {
+		item, err := scan(rows)
+		if err != nil {
+			return err
+		}
+		list = append(list, item)
+		if sum += size(&item); sum >= store.PageBytes {
+			return ErrEnough
+		}
+		return nil
 	}, query, args...)
 	if err != nil {
 		return nil, err

@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -10,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -48,6 +51,45 @@ func testEventOrder(t *testing.T, db Database) {
 	equal(t, "after the third", listEvents(t, s, event.Filter{After: want[2].Seq}, 4), want[3:7])
 	equal(t, "after the last", len(listEvents(t, s, event.Filter{After: want[9].Seq}, 4)), 0)
 	equal(t, "at most none", len(listEvents(t, s, event.Filter{}, 0)), 0)
+}
+
+// testPageBytes lists elements that fill two pages and a bit, and one that is
+// more than a page by itself. A store works on after a page that ended early.
+func testPageBytes(t *testing.T, db Database) {
+	ctx, s := t.Context(), open(t, db)
+	text := func(n int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", n-2) + `"`) }
+	const third = store.PageBytes/3 + 1
+	for _, size := range []int{third, third, third, third, third, third, third, 2 * store.PageBytes, 10} {
+		e, j := newEvent("e"), newJob()
+		e.Data, j.Payload = text(size), text(size)
+		update(t, s, func(tx store.Tx) error {
+			return errors.Join(tx.Events().Append(ctx, e), tx.Jobs().Add(ctx, j))
+		})
+	}
+	lengths := func(next func() int) (list []int) {
+		for n := next(); n > 0; n = next() {
+			list = append(list, n)
+		}
+		return list
+	}
+	var after, before int64
+	equal(t, "pages of events", lengths(func() int {
+		page := listEvents(t, s, event.Filter{After: after}, 100)
+		if n := len(page); n > 0 {
+			after = page[n-1].Seq
+			equal(t, "a page is full", store.Full(page, store.EventBytes), after < 9)
+		}
+		return len(page)
+	}), []int{3, 3, 2, 1})
+	equal(t, "pages of jobs", lengths(func() int {
+		page := view(t, s, func(tx store.Tx) ([]job.Job, error) {
+			return tx.Jobs().List(ctx, store.JobFilter{Before: before, Limit: 100})
+		})
+		if n := len(page); n > 0 {
+			before = page[n-1].Seq
+		}
+		return len(page)
+	}), []int{2, 3, 3, 1})
 }
 
 // testEventFilter holds List against Matches.

@@ -46,6 +46,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"claimers take every job exactly once", testClaimers},
 		{"every field of an event comes back", testEventRoundTrip},
 		{"events are in order and bounded", testEventOrder},
+		{"a page ends where its bytes do", testPageBytes},
 		{"event numbers follow the commits", testEventCommitOrder},
 		{"workers are kept", testWorkers},
 		{"records and artifacts are kept for each try", testRecords},

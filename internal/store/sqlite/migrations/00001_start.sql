@@ -92,10 +92,11 @@ CREATE TABLE event (
 );
 
 -- Only what names few events of the history has an index. Owner, project and
--- type are checked row by row from the cursor on.
+-- type are checked row by row from the cursor on. Nearly every event is about a
+-- job, which has its index, so the entities' holds only the others.
 CREATE INDEX event_job ON event (job_id) WHERE job_id <> '';
 CREATE INDEX event_root ON event (root_id) WHERE root_id <> '';
-CREATE INDEX event_entity ON event (entity_id);
+CREATE INDEX event_entity ON event (entity_id) WHERE entity_id <> job_id;
 
 CREATE TABLE worker (
     id            TEXT PRIMARY KEY,
@@ -111,21 +112,14 @@ CREATE TABLE worker (
     seen_at       BIGINT NOT NULL
 );
 
+-- A record and the list of what its try left, as JSON: they are written once
+-- and read whole.
 CREATE TABLE record (
-    job_id  TEXT NOT NULL,
-    attempt BIGINT NOT NULL,
-    body    TEXT NOT NULL,
+    job_id    TEXT NOT NULL,
+    attempt   BIGINT NOT NULL,
+    body      TEXT NOT NULL,
+    artifacts TEXT NOT NULL,
     PRIMARY KEY (job_id, attempt)
-);
-
-CREATE TABLE artifact (
-    job_id  TEXT NOT NULL,
-    attempt BIGINT NOT NULL,
-    name    TEXT NOT NULL,
-    sha256  TEXT NOT NULL,
-    bytes   BIGINT NOT NULL,
-    PRIMARY KEY (job_id, attempt, name),
-    FOREIGN KEY (job_id, attempt) REFERENCES record (job_id, attempt)
 );
 
 CREATE TABLE api_key (
