@@ -96,8 +96,8 @@ func (d DriverSummary) check(field string) error {
 }
 
 func (l Lost) check(field string) error {
-	if err := l.Held.check(field); err != nil {
-		return err
+	if err := l.Held.check(); err != nil {
+		return within(field, err)
 	}
 	if err := checkText(field+".sandbox", l.Sandbox, maxWord); err != nil {
 		return err
