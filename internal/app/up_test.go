@@ -258,7 +258,7 @@ func TestStartsStopWithOneLine(t *testing.T) {
 		code int
 		want string
 	}{
-		"unknown driver":      {nil, []string{"worker", "--data", data, "--driver", "magic"}, cli.ExitInvalid, "the drivers are fake, gvisor"},
+		"unknown driver":      {nil, []string{"worker", "--data", data, "--driver", "magic"}, cli.ExitInvalid, "the drivers are docker, fake, gvisor"},
 		"missing key file":    {[]string{"AUREA_KEY_FILE=/does/not/exist"}, []string{"bridge"}, cli.ExitInvalid, "does not exist"},
 		"keeping sandboxes":   {nil, []string{"up", "--data", data, "--keep"}, cli.ExitInvalid, "cannot be kept yet"},
 		"PostgreSQL":          {[]string{"DATABASE_URL=postgres://h/d"}, []string{"up", "--data", data}, cli.ExitInvalid, "PostgreSQL comes later"},
