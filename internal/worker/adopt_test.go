@@ -153,6 +153,30 @@ func edit(s *stand, change func([]byte) []byte) error {
 	return os.WriteFile(all[0], change(text), 0o600)
 }
 
+// Of two tries of one job the later one is gone on with.
+func TestOnlyTheLaterTryGoesOn(t *testing.T) {
+	older := func(s *stand, id string) {
+		text, err := os.ReadFile(filepath.Join(s.base, "leases", id+"-1.json"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		text = bytes.ReplaceAll(text, []byte(`"fence":1`), []byte(`"fence":0`))
+		_, after, _ := bytes.Cut(text, []byte(`"handle":{"version":1,"driver":"fake","id":"`))
+		box, _, _ := bytes.Cut(after, []byte(`"`))
+		text = bytes.ReplaceAll(text, box, []byte("another"))
+		if err := os.WriteFile(filepath.Join(s.base, "leases", id+"-0.json"), text, 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	killed(t, sleeping("echo one; sleep 20; echo two"), 5*time.Second, time.Second, nil, older, func(t *testing.T, s *stand, id string) {
+		pass(time.Minute)
+		res, _ := s.result(id)
+		if out, _ := inline(res, "stdout.log"); out != "one\ntwo\n" || res.Record.Attempt != 1 {
+			t.Errorf("attempt %d, %q", res.Record.Attempt, out)
+		}
+	})
+}
+
 // A line that was torn by the death is as if it had not been written.
 func TestTornLineIsLeftOut(t *testing.T) {
 	tear := func(s *stand, _ string) {
