@@ -222,6 +222,7 @@ type Health struct {
 	Drivers          []string  `json:"drivers"`
 
 	DriverStatus []DriverStatus `json:"driver_status"`
+	Paused       []string       `json:"paused"` // why workers take no more jobs for now
 }
 
 // Health asks how the server is doing.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -47,8 +48,13 @@ func namedDefault(cfg *config.Config, log *slog.Logger) func() string {
 func Images(cfg *config.Config) (*image.Store, error) {
 	guest := ""
 	state := filepath.Join(cfg.SandboxBase, "driver", gvisor.Name)
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, err
+	for _, f := range []struct {
+		path string
+		mode os.FileMode
+	}{{cfg.Data, 0o711}, {state, 0o700}} { // the manager's user must get through the first
+		if err := os.MkdirAll(f.path, f.mode); err != nil {
+			return nil, fmt.Errorf("make the worker's folder: %w", err)
+		}
 	}
 	if bin, err := embedded.Find(state); err == nil {
 		guest = bin.Guest

@@ -125,7 +125,7 @@ func workerSettings() []setting {
 		},
 		{
 			key: "sandbox_base", env: "SANDBOX_BASE", flag: "sandbox-base", roles: own, shown: "`sandbox` in the data folder",
-			help: "folder of the worker: workspaces, snapshots, spool",
+			help: "folder of the worker: workspaces, snapshots, spool, journals of leases",
 			at:   some(func(c *Config) *string { return &c.SandboxBase }),
 		},
 		{

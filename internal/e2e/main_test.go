@@ -87,6 +87,13 @@ func inCI() bool { return os.Getenv("CI") == "true" }
 // hasGVisor reports whether real sandboxes can be made here. In CI they must.
 func hasGVisor() bool { return os.Geteuid() == 0 || inCI() }
 
+func needGVisor(t *testing.T) {
+	t.Helper()
+	if !hasGVisor() {
+		t.Skip("left out: real sandboxes need root")
+	}
+}
+
 // dataFolder is a folder that an unprivileged manager can reach.
 func dataFolder(t testing.TB) string {
 	t.Helper()

@@ -296,6 +296,11 @@ func TestSystem(t *testing.T) {
 	if one, _ := of[0].(map[string]any); one["status"] != "degraded" || one["reason"] != "a hole" || one["tried"] != 3.0 || one["stopped"] != 2.0 {
 		t.Fatal(h)
 	}
+	d.health = job.Health{Workers: 1, Drivers: []string{"gvisor"}, Paused: []string{"w: low disk"}}
+	d.ask("GET", "/health", "").into(200, &h)
+	if why, _ := h["paused"].([]any); h["status"] != "degraded" || h["sandbox_available"] != false || len(why) != 1 || why[0] != "w: low disk" {
+		t.Fatal(h)
+	}
 	d.health = job.Health{}
 	d.ask("GET", "/api/v1/health", "").into(200, &h)
 	if h["status"] != "degraded" || h["sandbox_available"] != false {

@@ -36,6 +36,7 @@ type WorkerBody struct {
 	SeenAt       time.Time `json:"seen_at"`
 
 	DriverStatus []DriverBody `json:"driver_status" nullable:"false" doc:"How each driver was proved; empty while the worker is away."`
+	Paused       string       `json:"paused" doc:"Why it takes no more jobs for now; empty while it does."`
 }
 
 type workersOutput struct {
@@ -117,7 +118,7 @@ func (a *API) workers(ctx context.Context, _ *struct{}) (*workersOutput, error) 
 		out.Body = append(out.Body, WorkerBody{
 			ID: w.ID, Role: w.Role, Models: append([]string{}, w.Models...), Drivers: append([]string{}, w.Drivers...), Slots: w.Slots,
 			Version: w.Version, Connected: w.Connected, RegisteredAt: w.RegisteredAt.UTC(), SeenAt: w.SeenAt.UTC(),
-			DriverStatus: driverBodies(w.Proofs),
+			DriverStatus: driverBodies(w.Proofs), Paused: w.Paused,
 		})
 	}
 	return out, nil

@@ -35,6 +35,7 @@ type HealthBody struct {
 	Drivers          []string  `json:"drivers" nullable:"false" doc:"What they make sandboxes with; a degraded driver is not among them."`
 
 	DriverStatus []DriverBody `json:"driver_status" nullable:"false" doc:"Every driver that a connected worker has, and how it was proved."`
+	Paused       []string     `json:"paused" nullable:"false" doc:"Why workers take no more jobs for now, such as a full disk; they go on by themselves."`
 }
 
 type healthOutput struct{ Body HealthBody }
@@ -72,7 +73,7 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	now := a.cfg.Now()
 	b := HealthBody{
 		Status: "healthy", Version: a.cfg.Version, UptimeSeconds: now.Sub(a.started).Seconds(), Timestamp: now.UTC(), Drivers: []string{},
-		DriverStatus: []DriverBody{},
+		DriverStatus: []DriverBody{}, Paused: []string{},
 	}
 	h, err := a.cfg.Manager.Health(ctx)
 	if err != nil {
@@ -86,9 +87,10 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	b.Workers = h.Workers
 	b.Drivers = append(b.Drivers, h.Drivers...)
 	b.DriverStatus = driverBodies(h.Proofs)
-	b.SandboxAvailable = h.Workers > 0 && len(h.Drivers) > 0
+	b.Paused = append(b.Paused, h.Paused...)
+	b.SandboxAvailable = h.Workers > len(h.Paused) && len(h.Drivers) > 0
 	failed := slices.ContainsFunc(h.Proofs, func(d job.Driver) bool { return d.Degraded != "" })
-	if !b.SandboxAvailable || failed {
+	if !b.SandboxAvailable || failed || len(h.Paused) > 0 {
 		b.Status = "degraded"
 	}
 	return &healthOutput{Body: b}, nil

@@ -128,6 +128,28 @@ func run(t *testing.T, d sandbox.Driver, name string, command ...string) string 
 	return out.String()
 }
 
+// checkInUse checks that a root stays as long as a sandbox runs from it.
+func checkInUse(t *testing.T, d sandbox.Driver, store *image.Store) {
+	t.Helper()
+	ctx := context.Background()
+	box, err := d.Create(ctx, sandbox.Spec{ID: "inuse", Image: "boot:1"}, func(sandbox.Handle) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Remove(ctx, "boot:1"); err != nil {
+		t.Error(err)
+	}
+	if got, err := store.GC(ctx, nil, false); err != nil || got.InUse != 1 || got.Roots != 0 {
+		t.Errorf("while it runs: %+v, %v", got, err)
+	}
+	if err := d.Destroy(ctx, box.Handle()); err != nil {
+		t.Error(err)
+	}
+	if got, err := store.GC(ctx, nil, false); err != nil || got.InUse != 0 || got.Roots != 1 {
+		t.Errorf("after it: %+v, %v", got, err)
+	}
+}
+
 // A root that the store made starts in gVisor, and is what the layers said.
 func TestBoot(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -177,6 +199,7 @@ func TestBoot(t *testing.T) {
 	if got != want {
 		t.Errorf("it says\n%s", got)
 	}
+	checkInUse(t, d, store)
 	if got := run(t, d, "host", "sh", "-c", "id -un; cat /etc/hostname; cat /etc/shadow 2>/dev/null | wc -l"); strings.Join(strings.Fields(got), " ") != "sandbox sandbox 0" {
 		t.Errorf("the host's image says %q", got)
 	}

@@ -280,16 +280,26 @@ func TestFurnish(t *testing.T) {
 		passwd string
 	}{
 		"an empty image": {nil, "sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n"},
-		"its users stay": {[]entry{file("etc/passwd", "root:x:0:0:::\nnode:x:1000:1000:::")},
-			"root:x:0:0:::\nnode:x:1000:1000:::\nsandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n"},
-		"one who would be root": {[]entry{file("etc/passwd", " sandbox:x:0:0:::\n")},
-			"sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\n sandbox:x:0:0:::\naurea:x:65533:65533:guest:/:/bin/false\n"},
-		"one in the group of root": {[]entry{file("etc/passwd", "sandbox:x:1000:0:::\n")},
-			"sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\nsandbox:x:1000:0:::\naurea:x:65533:65533:guest:/:/bin/false\n"},
-		"one who is right": {[]entry{file("etc/passwd", "sandbox:x:1000:1000:me:/:/bin/zsh\n")},
-			"sandbox:x:1000:1000:me:/:/bin/zsh\naurea:x:65533:65533:guest:/:/bin/false\n"},
-		"a list behind links": {[]entry{file("real/list", "x:x:1:1:::\n"), link("etc", "real/"), link("real/passwd", "../real/list")},
-			"x:x:1:1:::\nsandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n"},
+		"its users stay": {
+			[]entry{file("etc/passwd", "root:x:0:0:::\nnode:x:1000:1000:::")},
+			"root:x:0:0:::\nnode:x:1000:1000:::\nsandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n",
+		},
+		"one who would be root": {
+			[]entry{file("etc/passwd", " sandbox:x:0:0:::\n")},
+			"sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\n sandbox:x:0:0:::\naurea:x:65533:65533:guest:/:/bin/false\n",
+		},
+		"one in the group of root": {
+			[]entry{file("etc/passwd", "sandbox:x:1000:0:::\n")},
+			"sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\nsandbox:x:1000:0:::\naurea:x:65533:65533:guest:/:/bin/false\n",
+		},
+		"one who is right": {
+			[]entry{file("etc/passwd", "sandbox:x:1000:1000:me:/:/bin/zsh\n")},
+			"sandbox:x:1000:1000:me:/:/bin/zsh\naurea:x:65533:65533:guest:/:/bin/false\n",
+		},
+		"a list behind links": {
+			[]entry{file("real/list", "x:x:1:1:::\n"), link("etc", "real/"), link("real/passwd", "../real/list")},
+			"x:x:1:1:::\nsandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n",
+		},
 		"a list that is a folder":      {[]entry{dir("etc/passwd/x")}, "sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n"},
 		"a list that leads in circles": {[]entry{link("etc/passwd", "passwd")}, "sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n"},
 		"an etc that is a file":        {[]entry{file("etc", "x")}, "sandbox:x:1000:1000:sandbox:/workspace:/bin/sh\naurea:x:65533:65533:guest:/:/bin/false\n"},

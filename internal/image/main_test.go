@@ -37,7 +37,6 @@ type entry struct {
 	link    string
 	mode    int64
 	uid     int
-	size    int64 // said instead of the true one
 }
 
 func file(name, content string) entry { return entry{name: name, content: content} }

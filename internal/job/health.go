@@ -10,4 +10,6 @@ type Health struct {
 	Drivers []string // what they can make sandboxes with, each once
 	// Proofs are the drivers of all of them, also those that are not served.
 	Proofs []Driver
+	// Paused is why some of them take no jobs for now, one reason for each.
+	Paused []string
 }

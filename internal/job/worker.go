@@ -16,9 +16,11 @@ type Worker struct {
 	Drivers     []string `json:"drivers"`
 	// Proofs say of each driver whether it is served. They are known while the
 	// worker has a session, and are not kept.
-	Proofs  []Driver `json:"-"`
-	Slots   int      `json:"slots"`
-	Version string   `json:"version"`
+	Proofs []Driver `json:"-"`
+	// Paused is why it takes no more jobs for now; known like Proofs.
+	Paused  string `json:"-"`
+	Slots   int    `json:"slots"`
+	Version string `json:"version"`
 	// Connected says that its command stream is open, as far as is known.
 	Connected    bool      `json:"connected"`
 	RegisteredAt time.Time `json:"registered_at"`

@@ -142,6 +142,7 @@ func (m *Manager) Extend(ctx context.Context, req dispatch.ExtendRequest) (dispa
 		return dispatch.ExtendAnswer{}, err
 	}
 	m.saw(ctx, s)
+	s.pause(req.Paused)
 	gone, until, err := m.Queue.Extend(ctx, s.worker.ID, req.Held)
 	return dispatch.ExtendAnswer{Gone: gone, Until: until}, err
 }

@@ -241,7 +241,7 @@ func (m *Manager) Workers(ctx context.Context) (ws []job.Worker, err error) {
 		return err
 	})
 	for i := range ws {
-		ws[i].Proofs = m.sessions.proofs(ws[i].ID)
+		ws[i].Proofs, ws[i].Paused = m.sessions.proofs(ws[i].ID), m.sessions.paused(ws[i].ID)
 	}
 	return ws, err
 }

@@ -106,6 +106,9 @@ func (m *Manager) Health(ctx context.Context) (job.Health, error) {
 			continue
 		}
 		h.Workers++
+		if w.Paused != "" {
+			h.Paused = append(h.Paused, w.ID+": "+w.Paused)
+		}
 		for _, d := range w.Proofs {
 			if !told[d] {
 				told[d] = true

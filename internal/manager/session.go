@@ -17,6 +17,7 @@ type session struct {
 
 	mu     sync.Mutex
 	seen   time.Time // when the worker's row was last refreshed
+	paused string    // why the worker takes no more work for now
 	stream *stream   // nil while the command stream is closed
 }
 
@@ -103,6 +104,25 @@ func (ss *sessions) remove(s *session) {
 	if ss.byWorker[s.worker.ID] == s {
 		delete(ss.byWorker, s.worker.ID)
 	}
+}
+
+// paused is why the worker takes no more work, where it has a session here.
+func (ss *sessions) paused(worker string) string {
+	ss.mu.Lock()
+	s := ss.byWorker[worker]
+	ss.mu.Unlock()
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused
+}
+
+func (s *session) pause(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = why
 }
 
 // closeAll ends every command stream.

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"sync"
@@ -125,6 +126,9 @@ func (r *run) find(ctx context.Context, t *task, p *past) error {
 	case !p.ended && p.feeding > p.fed:
 		return errInput
 	}
+	if _, err := planFor(p.lease.Payload, r.Languages); err != nil {
+		return err // this version does not understand it any more
+	}
 	d := r.Drivers[p.handle.Driver]
 	if d == nil {
 		return fault.New(fault.NotFound, "the worker does not have the driver %q any more", p.handle.Driver)
@@ -183,8 +187,10 @@ func (r *run) lose(ctx context.Context, p *past, why error) {
 	if err := os.RemoveAll(p.path); err != nil {
 		r.log.Error("could not remove the lease of an earlier run", "job", p.lease.JobID, "error", err)
 	}
-	if err := r.base.removeWorkspace(p.lease.JobID); err != nil && !fault.Is(why, fault.Conflict) {
-		r.log.Error("could not remove the workspace of an earlier run", "job", p.lease.JobID, "error", err)
+	if !errors.Is(why, errOlder) { // whose workspace is the later one's
+		if err := r.base.removeWorkspace(p.lease.JobID); err != nil {
+			r.log.Error("could not remove the workspace of an earlier run", "job", p.lease.JobID, "error", err)
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,16 +224,28 @@ func (r *run) sweep(ctx context.Context, live map[string]bool) {
 			r.log.Error("could not list the sandboxes of an earlier run", "driver", name, "error", err)
 			continue
 		}
+		var group sync.WaitGroup
+		turns := make(chan struct{}, adopters)
 		for _, h := range handles {
-			if !live[h.ID] && r.destroy(ctx, d, h) {
-				r.log.Info("destroyed a sandbox of an earlier run", "driver", name, "sandbox", h.ID)
+			if live[h.ID] {
+				continue
 			}
+			turns <- struct{}{}
+			group.Go(func() {
+				defer func() { <-turns }()
+				if r.destroy(ctx, d, h) {
+					r.log.Info("destroyed a sandbox of an earlier run", "driver", name, "sandbox", h.ID)
+				}
+			})
 		}
+		group.Wait()
 	}
 }
 
+// destroy ends a sandbox, also when the worker is being stopped: its lease is
+// given back then too.
 func (r *run) destroy(ctx context.Context, d sandbox.Driver, h sandbox.Handle) bool {
-	bounded, cancel := context.WithTimeoutCause(ctx, sweepTimeout, errStopped)
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), sweepTimeout, errStopped)
 	defer cancel()
 	if err := d.Destroy(bounded, h); err != nil {
 		r.log.Error("could not destroy a sandbox of an earlier run", "driver", d.Name(), "sandbox", h.ID, "error", err)
@@ -246,8 +264,7 @@ func (y *try) resume() {
 	}
 	var err error
 	if y.plan, err = planFor(y.lease.Payload, y.Languages); err != nil {
-		// The languages have changed since; what runs is known from the record.
-		y.task.log.Warn("the plan of a job is not what it was", "error", err)
+		y.fail(err)
 	}
 	y.plan.command = y.record.Command
 	y.happen(event.SandboxCreated, y.created())

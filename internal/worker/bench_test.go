@@ -18,13 +18,21 @@ func BenchmarkJobs(b *testing.B) {
 		name       string
 		noSnapshot bool
 		payload    string
+		recovers   bool
 	}{
-		{"file/snapshot", false, `{}`},
-		{"file/none", true, `{}`},
-		{"exec/snapshot", false, payload("exec", map[string]any{"command": []string{"true"}})},
+		{"file/snapshot", false, `{}`, false},
+		{"file/none", true, `{}`, false},
+		{"exec/snapshot", false, payload("exec", map[string]any{"command": []string{"echo", "x"}}), false},
+		{"exec/snapshot/recovers", false, payload("exec", map[string]any{"command": []string{"echo", "x"}}), true},
+		{"exec/none", true, payload("exec", map[string]any{"command": []string{"echo", "x"}}), false},
+		{"exec/none/recovers", true, payload("exec", map[string]any{"command": []string{"echo", "x"}}), true},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
-			driver, err := fake.New(fake.Options{})
+			var opts fake.Options
+			if tc.recovers {
+				opts.StateDir = b.TempDir()
+			}
+			driver, err := fake.New(opts)
 			if err != nil {
 				b.Fatal(err)
 			}

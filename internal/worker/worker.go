@@ -120,7 +120,7 @@ func (c Config) check() error {
 	case c.Slots < 1:
 		return fault.Field("slots", "must be at least 1")
 	case c.Memory < 0 || c.Memory > 0 && c.Limits.Memory > c.Memory:
-		return fault.Field("memory", "%d bytes for all sandboxes are not enough for one, whose limit is %d", c.Memory, c.Limits.Memory)
+		return fault.Field("memory", "%d bytes for all sandboxes are not enough for one, whose limit is %d; raise AUREA_MEMORY, or lower SANDBOX_MEMORY_LIMIT", c.Memory, c.Limits.Memory)
 	case c.MinDisk < 0:
 		return fault.Field("min_disk", "must not be negative")
 	}

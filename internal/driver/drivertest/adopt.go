@@ -3,6 +3,7 @@ package drivertest
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -13,6 +14,7 @@ func adoptChecks() []check {
 	return []check{
 		{"a later process adopts a live sandbox and its files", adoptFiles},
 		{"a later process attaches to a running process", adoptRunning},
+		{"a later process attaches to a terminal", adoptTerminal},
 		{"a later process learns how a process ended", adoptEnded},
 		{"a later process destroys by the handle alone", adoptDestroy},
 		{"a later process lists what an earlier one made", adoptList},
@@ -113,6 +115,41 @@ func adoptRunning(r *rig) {
 	later.wantText("stderr from the beginning", out.stderr, "error\n")
 	if exit := later.wait(p); exit.Code != 5 {
 		later.Errorf("exit %+v, want code 5", exit)
+	}
+}
+
+func adoptTerminal(r *rig) {
+	r.need(r.d.Capabilities().TTY, "a terminal")
+	var h sandbox.Handle
+	var id string
+	var at sandbox.Offsets
+	later := r.restart(func(first *rig) {
+		b := first.early()
+		h = first.written(b.Handle())
+		spec := first.sh("echo one; cat; stty size; exit 4")
+		spec.TTY, spec.Stdin, spec.Cols, spec.Rows = true, true, 80, 24
+		p := first.exec(b, spec)
+		id, at = p.ID(), first.until(p, "one")
+	})
+	p, err := later.adopt(h).Attach(later.ctx, id, at)
+	if err != nil {
+		later.Fatalf("attach: %v", err)
+	}
+	if err := p.Resize(later.ctx, 132, 43); err != nil {
+		later.Errorf("resize: %v", err)
+	}
+	if err := p.Write(later.ctx, []byte("two\n")); err != nil {
+		later.Fatalf("write: %v", err)
+	}
+	if err := p.CloseInput(later.ctx); err != nil {
+		later.Fatalf("close input: %v", err)
+	}
+	out := later.collect(p, at)
+	if !strings.Contains(out.stdout, "two") || !strings.Contains(out.stdout, "43 132") || strings.Contains(out.stdout, "one") {
+		later.Errorf("from the offset on the terminal shows %q", out.stdout)
+	}
+	if exit := later.wait(p); exit.Code != 4 {
+		later.Errorf("exit %+v, want code 4", exit)
 	}
 }
 

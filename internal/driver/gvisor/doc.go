@@ -6,16 +6,24 @@
 // over two FIFOs; and this package keeps the folder in which all of it is
 // written down, watches over the processes, and removes them.
 //
+// The root of a sandbox is an image file (sandbox.Images) that all sandboxes of
+// the image share and the sandbox's process maps; what is written over it goes to
+// a file on disk that has no name and ends with the sandbox. Each sandbox has
+// control groups of its own on the host (package cgroup), which hold its memory
+// and its share of the processors; processes, disk and open files are held by the
+// kernel in the sandbox.
+//
 // The state folder:
 //
-//	image/host-DIGEST/   the read-only root that all sandboxes share
-//	box/ID/              one sandbox: all that is left of it is in here
-//	  box.json           what was asked for, and the handle
-//	  config.json        the OCI bundle
-//	  in, out            the FIFOs
-//	  process.json       its processes on the host, written by the spawner
-//	  run/, panic.log    gVisor's own
+//	owner              the name under which the host's control groups are ours
+//	box/ID/            one sandbox: all that is left of it is in here
+//	  box.json         what was asked for, and the handle
+//	  config.json      the OCI bundle
+//	  in, out          the FIFOs
+//	  process.json     its process on the host, written by the spawner
+//	  run/, root/      gVisor's own
+//	  panic.log        the sentry's warnings, and its last words
+//	panic/ID.log       last words that outlived their sandbox
 //
-// What this first version lacks: limits, images other than host, pause and
-// snapshots. It refuses them.
+// What it does not do: pause and snapshots. It refuses them.
 package gvisor

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -27,12 +28,32 @@ func panicNote(dir string) string {
 	return fmt.Sprintf(" (its last words: %q)", words)
 }
 
+// panicked reports whether the log holds a death. A sentry also writes its
+// warnings there, of which code in the sandbox can cause any number.
+func panicked(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	words, _ := io.ReadAll(io.LimitReader(f, longestPanic))
+	return slices.ContainsFunc([]string{"panic: ", "fatal error: ", "SIGSEGV", "SIGBUS"}, func(mark string) bool {
+		return bytes.Contains(words, []byte(mark))
+	})
+}
+
+// longestPanic is how much is read and kept of a log.
+const longestPanic = 1 << 20
+
 // keepPanic keeps the last words of a sentry beyond its sandbox, in panic/, and
 // only the newest.
 func (d *Driver) keepPanic(id string) {
 	from := filepath.Join(d.dir(id), "panic.log")
-	if info, err := os.Stat(from); err != nil || info.Size() == 0 {
+	if !panicked(from) {
 		return
+	}
+	if info, err := os.Stat(from); err == nil && info.Size() > longestPanic {
+		_ = os.Truncate(from, longestPanic)
 	}
 	folder := filepath.Join(d.config.StateDir, "panic")
 	if err := os.Rename(from, filepath.Join(folder, id+".log")); err != nil {
