@@ -123,6 +123,7 @@ func (s *Store) takeHost(ctx context.Context, progress Progress) (Record, error)
 	if r, ok, err := s.hostRecord(); err != nil || ok && r.Host == state {
 		return r, err
 	}
+	s.config.Logger.Info("taking an image of the host's own programs; this happens once, and again when they change")
 	started := time.Now()
 	r, err := s.copyHost(ctx, progress)
 	if err != nil {
