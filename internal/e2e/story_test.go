@@ -59,7 +59,7 @@ func TestStories(t *testing.T) {
 			return false, fmt.Errorf("no such condition: %s", cond)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"up": cmdUp, "serve": cmdServe, "down": cmdDown, "code": cmdCode, "capture": cmdCapture, "processes": cmdProcesses,
+			"up": cmdUp, "serve": cmdServe, "down": cmdDown, "code": cmdCode, "capture": cmdCapture, "processes": cmdProcesses, "gone": cmdGone,
 		},
 	})
 }
@@ -203,6 +203,20 @@ func cmdProcesses(ts *testscript.TestScript, neg bool, args []string) {
 	expr, err := regexp.Compile(args[1])
 	ts.Check(err)
 	awaitProcesses(ts, stageOf(ts).data, expr, n)
+}
+
+// cmdGone waits until a path is not there any more: a sandbox's processes end
+// before its worker has tidied up after it.
+func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: gone PATH")
+	}
+	for deadline := time.Now().Add(patience / 3); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Lstat(args[0]); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+	}
+	ts.Fatalf("%s is still there", args[0])
 }
 
 // awaitProcesses waits until n processes that speak of a folder match. What
