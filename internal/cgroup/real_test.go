@@ -123,6 +123,18 @@ func TestMemoryLimitKillsAndIsCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	watch, err := g.WatchOOM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if watch != nil { // not on version 2
+		defer func() {
+			watch.Close()
+			if watch.Wait() {
+				t.Error("a closed watch saw something")
+			}
+		}()
+	}
 	// tail keeps what has no line in it.
 	out, err := start(t, g, "head -c 200000000 /dev/zero | tail | wc -c").CombinedOutput()
 	if strings.TrimSpace(string(out)) == "200000000" {
@@ -130,6 +142,9 @@ func TestMemoryLimitKillsAndIsCounted(t *testing.T) {
 	}
 	if n, err := g.OOMKills(); err != nil || n < 1 {
 		t.Errorf("oom kills: %d, %v", n, err)
+	}
+	if watch != nil && !watch.Wait() {
+		t.Error("the watch saw nothing")
 	}
 	if u, err := g.Usage(); err != nil || u.PeakMemory > 33<<20 || u.PeakMemory < 16<<20 {
 		t.Errorf("usage %+v, %v", u, err)

@@ -146,6 +146,11 @@ func (p *Process) receiveExit(payload []byte) error {
 	}
 	p.result = exit.Outcome
 	p.exit = &sandbox.Exit{Code: exit.Code, Signal: exit.Signal, Ended: ended}
+	// A part of the sandbox may have died for its memory a moment before the
+	// rest of it will: whatever this took with it has ended by that.
+	if (exit.Code != 0 || exit.Signal != 0) && p.client.ranOut != nil {
+		p.exit.OOM = p.client.ranOut()
+	}
 	close(p.exited)
 	return nil
 }

@@ -221,7 +221,7 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 	if err := writeBox(dir, r); err != nil {
 		return nil, err
 	}
-	group, err := d.groups.Make(r.Handle.ID, hostLimits(r.Limits))
+	group, err := d.groups.Make(r.Handle.ID, d.hostLimits(r.Limits))
 	if err != nil {
 		return nil, err
 	}

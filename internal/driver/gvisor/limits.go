@@ -74,10 +74,10 @@ func checkFloors(l sandbox.Limits) error {
 // hostLimits is what the host holds. Its threads are those of the sandbox's
 // kernel, which has several for each process inside and dies when it gets no
 // more: the limit inside must always be met first.
-func hostLimits(l sandbox.Limits) cgroup.Limits {
+func (d *Driver) hostLimits(l sandbox.Limits) cgroup.Limits {
 	const own, each = 128, 3
 	host := cgroup.Limits{MilliCPU: l.MilliCPU, Memory: l.Memory}
-	if l.Processes > 0 {
+	if l.Processes > 0 && d.groups.Has(cgroup.Processes) {
 		host.Processes = own + each*l.Processes
 	}
 	return host

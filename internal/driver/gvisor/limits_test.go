@@ -3,10 +3,14 @@ package gvisor_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/cgroup"
+	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -197,5 +201,71 @@ func TestLimitsTooSmall(t *testing.T) {
 	t.Cleanup(func() { destroy(t, d, b) })
 	if out, errs, exit := command(t, b, sandbox.ExecSpec{Command: []string{"echo", "hello"}}); out != "hello\n" {
 		t.Errorf("%q %q %+v", out, errs, exit)
+	}
+}
+
+// Where the host has no control groups, what they would hold is not declared
+// and refused; the rest holds, and nothing else changes.
+func TestHostWithoutGroups(t *testing.T) {
+	t.Parallel()
+	needRoot(t)
+	d := openWith(t, gvisor.Config{StateDir: stateDir(t), HostRoot: t.TempDir()})
+	t.Cleanup(func() { d.Close() })
+	c := d.Capabilities()
+	if c.CPU || c.Memory || !c.Processes || !c.Disk || !c.OpenFiles || d.Lacks()["memory"] == "" {
+		t.Errorf("%+v, %v", c, d.Lacks())
+	}
+	_, err := d.Create(t.Context(), sandbox.Spec{ID: "x", Limits: sandbox.Limits{Memory: 1 << 30}}, func(sandbox.Handle) error { return nil })
+	if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "limit_unenforceable" {
+		t.Errorf("%v", err)
+	}
+	b := makeBox(t, d, sandbox.Spec{Limits: sandbox.Limits{Processes: 20}})
+	t.Cleanup(func() { destroy(t, d, b) })
+	if got := say(t, b, "echo hello"); got != "hello" {
+		t.Errorf("%q", got)
+	}
+	if u, err := b.Usage(t.Context()); err != nil || u != (sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}) {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+// Groups that nobody has a sandbox for go when a driver starts; those of live
+// sandboxes stay, also for a driver that finds them anew.
+func TestGroupsAreSweptAndFound(t *testing.T) {
+	t.Parallel()
+	folder := stateDir(t)
+	d := open(t, folder)
+	b := makeBox(t, d, sandbox.Spec{Limits: sandbox.Limits{Memory: 96 << 20}})
+	owner, err := os.ReadFile(filepath.Join(folder, "owner"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	stray, err := cgroup.Open("/", string(owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stray.Make("stray", cgroup.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	stray.Close()
+	d = open(t, folder)
+	t.Cleanup(func() { d.Close() })
+	for _, path := range groupsOf(string(owner)) {
+		if filepath.Base(path) == "stray" {
+			t.Errorf("%s is left", path)
+		}
+	}
+	again, err := d.Recover(t.Context(), b.Handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { destroy(t, d, again) })
+	if again.Enforced() != (sandbox.Limits{Memory: 96 << 20}) {
+		t.Errorf("%+v", again.Enforced())
+	}
+	// Its limit still holds, and is still seen to.
+	if _, _, exit := command(t, again, hungry(500)); !exit.OOM {
+		t.Errorf("%+v", exit)
 	}
 }
