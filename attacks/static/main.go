@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -24,6 +25,9 @@ func families() map[string]family {
 	}
 	return all
 }
+
+// init keeps main on the first thread of its process, which one attack ends.
+func init() { runtime.LockOSThread() } //nolint:gochecknoinits // later is too late
 
 func main() {
 	if len(os.Args) < 2 || families()[os.Args[1]] == nil {

@@ -118,7 +118,6 @@ func leader([]string) {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
-	runtime.LockOSThread() // main's own, when nothing else has run before
 	for unix.Gettid() == unix.Getpid() {
 		unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 	}
