@@ -14,7 +14,7 @@ TOOL     = go tool -modfile=tools/go.mod
 # What runs many goroutines is tested a second time under the race detector.
 RACE     = $$(go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch)
 
-.PHONY: help up build release test vet race cover lint fmt bench crash gen clean
+.PHONY: help up build release package test vet race cover lint fmt bench crash adopt gen clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,12 @@ release: build ## build dist/aurea: one file with everything inside
 	@mkdir -p dist
 	go run ./internal/driver/gvisor/embedded/pack -o internal/driver/gvisor/embedded bin/aurea-sentry bin/aurea-guest
 	$(GOBUILD) -tags embed -o dist/aurea ./cmd/aurea
+
+package: release ## build dist/aurea_VERSION_ARCH.deb
+	scripts/package $(VERSION)
+
+bin/docker-compose: tools/compose.mod # for the test that brings up deploy/compose.yaml
+	go build -modfile=tools/compose.mod -trimpath -ldflags '-s -w' -o $@ github.com/docker/compose/v2/cmd
 
 test: ## install what the tests need, run every suite
 	@scripts/need test
@@ -53,11 +59,20 @@ lint: ## run the linters
 fmt: ## format the code
 	$(TOOL) gofumpt -l -w cmd internal client
 
-bench: build ## measure; prints ratios and rates, asserts nothing
+bench: build bin/runsc ## measure; prints ratios and rates, asserts nothing
+	bin/aurea bench sandbox
 	bin/aurea bench queue
 
-crash: build ## kill -9 manager and worker at 50 random moments under load
-	CRASHES=50 go test -count=1 -timeout 30m -run TestCrash -v ./internal/e2e
+# gVisor's own program, of the version that we link, to compare with.
+bin/runsc: go.mod tools/runsc.mod
+	@test "$$(grep -o 'gvisor.dev/gvisor v.*' go.mod)" = "$$(grep -o 'gvisor.dev/gvisor v.*' tools/runsc.mod)" || { echo "go.mod and tools/runsc.mod name different versions of gVisor" >&2; exit 1; }
+	go build -modfile=tools/runsc.mod -trimpath -ldflags '-s -w' -o $@ gvisor.dev/gvisor/runsc
+
+crash: build ## kill -9 managers and workers and cut connections at 100 random moments under load
+	CRASHES=100 go test -count=1 -timeout 60m -run TestCrash -v ./internal/e2e
+
+adopt: build ## kill -9, upgrade and stop a worker under twenty live sandboxes, ten times over
+	ADOPTIONS=10 go test -count=1 -timeout 30m -run TestAdoption -v ./internal/e2e
 
 gen: ## regenerate what is generated: OpenAPI, tables, diagrams
 	go test ./internal/httpapi ./internal/config ./internal/arch -update

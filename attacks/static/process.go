@@ -21,6 +21,7 @@ func processes() map[string]family {
 		"refork":  refork,
 		"daemon":  daemon,
 		"leader":  leader,
+		"number":  number,
 	}
 }
 

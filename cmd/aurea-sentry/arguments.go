@@ -49,7 +49,8 @@ func arguments(c spawn.Create, conf *config.Config) (args *sandbox.Args, closeFi
 		return nil, closeFiles, fmt.Errorf("read the bundle's mounts: %w", err)
 	}
 	args = &sandbox.Args{ID: c.ID, Spec: spec, BundleDir: c.Bundle, MountHints: hints, Cgroup: shown{c}}
-	args.IOFiles = []*os.File{open(c.Image, os.O_RDONLY)}
+	// In the order in which the bundle mounts them.
+	args.IOFiles = []*os.File{open(c.Image, os.O_RDONLY), open(c.Guest, os.O_RDONLY)}
 	// What is written goes to a file of the host without a name, which is gone
 	// when the sandbox is, so that it takes disk and not memory.
 	store := open(c.Bundle, os.O_RDWR|unix.O_TMPFILE)
@@ -58,7 +59,7 @@ func arguments(c spawn.Create, conf *config.Config) (args *sandbox.Args, closeFi
 	if c.Disk > 0 {
 		layer.Size = strconv.FormatInt(c.Disk, 10)
 	}
-	args.GoferMountConfs = specutils.GoferMountConfFlags{layer}
+	args.GoferMountConfs = specutils.GoferMountConfFlags{layer, {Lower: specutils.Erofs, Upper: specutils.NoOverlay}}
 	if c.Groups.Into != "" {
 		args.CloneIntoCgroupFD = open(c.Groups.Into, os.O_RDONLY|unix.O_DIRECTORY)
 	}

@@ -3,8 +3,9 @@
 //
 //   - "spawn" is the helper of a worker that makes sandboxes, one at a time
 //     (package internal/spawn says how it is asked);
-//   - "boot" and "umount" are the processes of a sandbox, which the spawner
-//     starts from this same binary. Nobody else calls them.
+//   - "boot" is the process of a sandbox, which the spawner starts from this
+//     same binary, and "umount" one that it needs for a moment (package
+//     unmount). Nobody else calls them.
 package main
 
 import (
@@ -19,6 +20,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
+
+	_ "github.com/aurea-dev/aurea/cmd/aurea-sentry/unmount" // first of all, and for its effect
 )
 
 //go:generate go run ./seccompgen -o seccomp_amd64.go
@@ -29,11 +32,29 @@ import (
 //go:linkname precompiledPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var precompiledPrograms map[string]precompiledseccomp.Program
 
-// quietStart is how long the garbage collector stays off in a new sandbox
-// process: its start allocates little and a collection would only delay it.
-const quietStart = 300 * time.Millisecond
+// A new sandbox process does not collect garbage for a while, unless it makes
+// quietMemory of it: its start and a short command leave too little to be
+// worth it. Then it gives back what it does not need to wait.
+const (
+	quietStart  = time.Second
+	quietMemory = 32 << 20
+)
+
+// keepQuiet puts collecting off.
+func keepQuiet() {
+	percent := debug.SetGCPercent(-1)
+	limit := debug.SetMemoryLimit(quietMemory)
+	time.AfterFunc(quietStart, func() {
+		debug.SetMemoryLimit(limit)
+		debug.SetGCPercent(percent)
+		debug.FreeOSMemory()
+	})
+}
 
 func main() {
+	if err := usePowerless(); err != nil {
+		os.Exit(1)
+	}
 	if len(os.Args) == 2 && os.Args[1] == "spawn" {
 		os.Exit(spawner())
 	}
@@ -41,16 +62,15 @@ func main() {
 	if err != nil {
 		os.Exit(1) // the spawner hears the silence, and the group is empty
 	}
-	os.Args = args
-	percent := debug.SetGCPercent(-1)
-	time.AfterFunc(quietStart, func() { debug.SetGCPercent(percent) })
+	os.Args = stay(args)
+	keepQuiet()
 
 	// The table is filled once, on first use: use it first, then replace it.
 	filter.ListPrecompiled()
 	precompiledPrograms = precompiled()
+	skipPoints()
 
 	cli.Run(nil, map[util.SubCommand]string{
-		new(sentrycmd.Boot):   "internal",
-		new(sentrycmd.Umount): "internal",
+		new(sentrycmd.Boot): "internal",
 	}, []subcommands.Command{})
 }

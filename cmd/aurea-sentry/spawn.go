@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,22 +32,23 @@ func spawner() int {
 	requests := make(chan spawn.Request)
 	go receive(conn, requests)
 
+	brood := &brood{made: map[int]bool{}}
+	go brood.watch(children)
+
 	// One loop does everything in turn: gVisor's set-up changes the state of
 	// the whole process, and must not find that its children were reaped
 	// behind its back.
-	for answered := 1; ; {
-		select {
-		case <-children:
-			reap()
-		case request := <-requests:
-			response := answer(request)
-			if err := spawn.WriteMessage(conn, response); err != nil {
-				return 1
-			}
-			reap()
-			if answered++; answered%collectEvery == 0 {
-				runtime.GC()
-			}
+	for answered := 1; ; answered++ {
+		response := answer(<-requests)
+		if response.Made != nil {
+			brood.add(response.Made.Sentry.PID)
+		}
+		if err := spawn.WriteMessage(conn, response); err != nil {
+			return 1
+		}
+		brood.reapAll()
+		if answered%collectEvery == 0 {
+			runtime.GC()
 		}
 	}
 }
@@ -73,8 +75,39 @@ func receive(conn io.Reader, requests chan<- spawn.Request) {
 	}
 }
 
-// reap collects sandbox processes that have ended.
-func reap() {
+// brood is the sandboxes that were made here and have not been waited for.
+type brood struct {
+	mu   sync.Mutex
+	made map[int]bool // by the number of their process
+}
+
+func (b *brood) add(pid int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.made[pid] = true
+}
+
+// watch waits for sandboxes as they end, also while another is being made: who
+// destroys one is told only when nothing of it is left.
+func (b *brood) watch(children <-chan os.Signal) {
+	for range children {
+		b.mu.Lock()
+		for pid := range b.made {
+			if ended, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); ended == pid || err == unix.ECHILD {
+				delete(b.made, pid)
+			}
+		}
+		b.mu.Unlock()
+	}
+}
+
+// reapAll waits for everything that has ended, which is more than sandboxes:
+// gVisor leaves helpers of its own.
+//
+// Preconditions: no sandbox is being made.
+func (b *brood) reapAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for {
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
 		if err == unix.EINTR {
@@ -83,6 +116,7 @@ func reap() {
 		if pid <= 0 {
 			return
 		}
+		delete(b.made, pid)
 	}
 }
 
@@ -173,7 +207,7 @@ func configure(c spawn.Create, root *os.File) (*config.Config, error) {
 	err := flags.Parse([]string{
 		fmt.Sprintf("-root=/proc/self/fd/%d", root.Fd()),
 		"-panic-log=" + c.PanicLog,
-		"-platform=systrap",
+		"-platform=" + platformName,
 		// Loopback only, and no socket of the host's.
 		"-network=none",
 		// The host's limits are ours to set, not gVisor's; the groups inside

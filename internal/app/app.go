@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/lmittmann/tint"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/aurea-dev/aurea/internal/cli"
@@ -31,7 +32,7 @@ import (
 
 // Program is the program behind the commands.
 func Program() cli.Program {
-	return cli.Program{Up: Up, Manager: Manager, Worker: Worker, Bridge: Bridge, OpenAPI: httpapi.Spec, Images: Images, Doctor: Doctor, Diagnose: Diagnose, More: benchCommands}
+	return cli.Program{Up: Up, Manager: Manager, Worker: Worker, Bridge: Bridge, OpenAPI: httpapi.Spec, Images: Images, Doctor: Doctor, Diagnose: Diagnose, More: moreCommands}
 }
 
 // newLogger makes the one logger of a process.
@@ -131,3 +132,6 @@ func closing(name string, log *slog.Logger, closer func() error) service.Part {
 		return context.Cause(ctx)
 	})}
 }
+
+// moreCommands are the commands that need the adapters.
+func moreCommands() []*cobra.Command { return append(benchCommands(), databaseCommands()...) }

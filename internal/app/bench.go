@@ -5,19 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/aurea-dev/aurea/internal/bench"
-	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/store"
-	"github.com/aurea-dev/aurea/internal/store/sqlite"
 )
 
 // benchCommands are the commands that measure.
@@ -27,13 +24,14 @@ func benchCommands() []*cobra.Command {
 		Short: "Measure this binary on this machine",
 		Long:  "Measure this binary on this machine, with processes and data folders of its own on loopback.\nNumbers move with the machine; compare those of one run.",
 	}
-	all.AddCommand(benchQueue())
+	all.AddCommand(benchQueue(), benchSandbox())
 	return []*cobra.Command{all}
 }
 
 func benchQueue() *cobra.Command {
 	var sizes bench.Sizes
 	var asJSON, verbose bool
+	var snapshots, database string
 	cmd := &cobra.Command{
 		Use:   "queue",
 		Short: "Jobs per second from submit to finish, and submit → start latency",
@@ -43,6 +41,17 @@ func benchQueue() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			switch snapshots {
+			case "on", "off":
+				sizes.Snapshots = []bool{snapshots == "on"}
+			case "both":
+				sizes.Snapshots = []bool{true, false}
+			default:
+				return fault.Field("snapshots", "must be on, off or both")
+			}
+			seeds := &seeds{address: database}
+			defer seeds.close()
+			b.Seed = seeds.fill
 			q, err := b.Queue(cmd.Context(), sizes)
 			if err != nil {
 				return err
@@ -58,6 +67,11 @@ func benchQueue() *cobra.Command {
 	f.IntVar(&sizes.Many, "many", 1_000_000, "stored events of the large history")
 	f.IntVar(&sizes.Jobs, "jobs", 3000, "jobs per row of throughput")
 	f.IntVar(&sizes.Samples, "samples", 300, "samples per latency")
+	f.StringVar(&sizes.Below, "data", "", "folder on the disk to measure; by default that for temporary files")
+	f.IntSliceVar(&sizes.Clients, "clients", []int{1, 4, 16}, "how many clients submit at once, a row for each")
+	f.StringVar(&snapshots, "snapshots", "both", "with snapshots: on, off or both")
+	f.StringSliceVar(&sizes.Stores, "store", []string{sqliteStore}, "stores to measure side by side: sqlite, postgres")
+	f.StringVar(&database, "database-url", "", "server to make schemas on for the store postgres; without it one is started where PostgreSQL is installed")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.BoolVar(&verbose, "verbose", false, "show what the measured processes say")
 	return cmd
@@ -68,34 +82,13 @@ func newBench(progress io.Writer, verbose bool) (*bench.Bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this binary: %w", err)
 	}
-	b := &bench.Bench{Binary: self, Seed: seedEvents, Log: io.Discard, Progress: func(format string, args ...any) {
+	b := &bench.Bench{Binary: self, Log: io.Discard, Progress: func(format string, args ...any) {
 		_, _ = fmt.Fprintf(progress, "… "+format+"\n", args...)
 	}}
 	if verbose {
 		b.Log = progress
 	}
 	return b, nil
-}
-
-// seedEvents fills a new database with the history of jobs that have ended,
-// five events each, as real ones leave.
-func seedEvents(ctx context.Context, data string, n int) error {
-	cfg := config.Config{Data: data}
-	if err := makeManagerDirs(&cfg); err != nil {
-		return err
-	}
-	db, err := sqlite.Open(ctx, filepath.Clean(cfg.DatabasePath()), slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	const batch = 5000
-	for done := 0; done < n; done += batch {
-		if err := db.Update(ctx, func(tx store.Tx) error { return seedBatch(ctx, tx, min(batch, n-done)) }); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func seedBatch(ctx context.Context, tx store.Tx, n int) error {

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"strings"
 
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/mcpapi"
@@ -18,7 +19,7 @@ func Bridge(ctx context.Context, s cli.Start) error {
 		return err
 	}
 	h, err := mcpapi.New(mcpapi.Config{
-		ManagerURL: cfg.ManagerURL, Key: key, Loopback: cfg.Loopback(), Hosts: cfg.HostNames, Logger: log,
+		ManagerURLs: cfg.ManagerURLs, Key: key, Loopback: cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -26,6 +27,8 @@ func Bridge(ctx context.Context, s cli.Start) error {
 	return service.Group{
 		Logger: log, Hurry: s.Hurry,
 		Parts: []service.Part{{Name: "http", Service: service.NewHTTP(newServer(h, log), listener(cfg.ListenFD, cfg.BridgeAddress()))}},
-		Ready: func() { log.Info("bridge serves", "address", cfg.BridgeAddress(), "manager", cfg.ManagerURL) },
+		Ready: func() {
+			log.Info("bridge serves", "address", cfg.BridgeAddress(), "manager", strings.Join(cfg.ManagerURLs, ","))
+		},
 	}.Run(ctx)
 }

@@ -8,10 +8,12 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/aurea-dev/aurea/internal/cgroup"
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/doctor"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor/embedded"
+	"github.com/aurea-dev/aurea/internal/spawn"
 )
 
 // Doctor looks at this machine.
@@ -27,9 +29,15 @@ func Doctor(ctx context.Context, s cli.Start) doctor.Report {
 	if err == nil {
 		bin, err = embedded.Find(dir)
 	}
+	superuser := os.Geteuid() == 0
+	var rootless error
+	if !superuser {
+		rootless = spawn.Rootless()
+	}
 	return doctor.Examine(ctx, doctor.Options{
 		Version: s.Version, Chosen: cfg.Driver, Sentry: bin.Sentry, Guest: bin.Guest, BinariesErr: err,
-		Data: cfg.SandboxBase, DockerHost: cfg.DockerHost, Root: "/", Superuser: os.Geteuid() == 0,
+		Data: cfg.SandboxBase, DockerHost: cfg.DockerHost, Root: "/", Superuser: superuser, Rootless: rootless,
+		Limited: map[cgroup.Controller]bool{cgroup.CPU: cfg.Limits.MilliCPU > 0, cgroup.Memory: cfg.Limits.Memory > 0},
 	})
 }
 

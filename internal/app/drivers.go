@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/driver/docker"
@@ -22,7 +24,8 @@ import (
 
 // drivers is every way to make sandboxes that is linked in. Only the one that
 // is chosen is opened; stateDir is its own folder.
-func drivers(cfg *config.Config) map[string]func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
+// What takes long and can wait it hands to later.
+func drivers(cfg *config.Config, later func(string, func(context.Context) error)) map[string]func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
 	return map[string]func(context.Context, string, *slog.Logger) (sandbox.Driver, error){
 		"docker": func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
 			bin, err := embedded.Find(stateDir)
@@ -37,37 +40,92 @@ func drivers(cfg *config.Config) map[string]func(ctx context.Context, stateDir s
 			return fake.New(fake.Options{})
 		},
 		"gvisor": func(ctx context.Context, stateDir string, log *slog.Logger) (sandbox.Driver, error) {
+			if err := gvisor.Possible(); err != nil {
+				return nil, err
+			}
 			bin, err := embedded.Find(stateDir)
 			if err != nil {
 				return nil, err
 			}
-			images, err := openImages(ctx, cfg, bin.Guest, log)
+			images, err := image.Open(imageConfig(cfg, log))
+			if err != nil {
+				return nil, fmt.Errorf("open the images: %w", err)
+			}
+			d, err := gvisor.New(ctx, gvisor.Config{StateDir: stateDir, Sentry: bin.Sentry, Guest: bin.Guest, Images: images, Logger: log})
 			if err != nil {
 				return nil, err
 			}
-			return gvisor.New(ctx, gvisor.Config{StateDir: stateDir, Sentry: bin.Sentry, Images: images, Logger: log})
+			// The image takes longest, so what can refuse the start comes first.
+			_, err = defaultLimits(cfg, d)
+			if err == nil {
+				err = prepareImage(ctx, images, later)
+			}
+			if err != nil {
+				return nil, errors.Join(err, d.Close())
+			}
+			return d, nil
 		},
 	}
 }
 
-// openImages opens the worker's images and makes the one ready that sandboxes
-// have which name none, so that the first of them does not wait for it.
-func openImages(ctx context.Context, cfg *config.Config, guest string, log *slog.Logger) (*image.Store, error) {
-	store, err := image.Open(imageConfig(cfg, guest, log))
+// prepareImage makes the image ready that sandboxes have which name none, so
+// that the first of them does not wait for it. When only the host's programs
+// have changed since it was taken, it is used for a little longer and taken anew
+// later: a worker that comes back has leases to keep, which would run out.
+func prepareImage(ctx context.Context, images *image.Store, later func(string, func(context.Context) error)) error {
+	prepare := func(ctx context.Context) error {
+		if err := images.Prepare(ctx, nil, ""); err != nil {
+			return fmt.Errorf("make the image %s ready: %w", images.DefaultName(), err)
+		}
+		return nil
+	}
+	stale, err := images.Stale()
 	if err != nil {
-		return nil, fmt.Errorf("open the images: %w", err)
+		return fmt.Errorf("look at the image %s: %w", images.DefaultName(), err)
 	}
-	if err := store.Prepare(ctx, nil, ""); err != nil {
-		return nil, fmt.Errorf("make the image %s ready: %w", store.DefaultName(), err)
+	if stale {
+		later("the host's image", prepare)
+		return nil
 	}
-	return store, nil
+	return prepare(ctx)
+}
+
+// chores is work that a start leaves for later. It ends with the driver.
+type chores struct {
+	log    *slog.Logger
+	cancel context.CancelCauseFunc
+	ctx    context.Context //nolint:containedctx // its life is that of the struct
+	group  sync.WaitGroup
+}
+
+func newChores(ctx context.Context, log *slog.Logger) *chores {
+	c := &chores{log: log}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	return c
+}
+
+func (c *chores) add(what string, do func(context.Context) error) {
+	c.group.Go(func() {
+		if err := do(c.ctx); err != nil && c.ctx.Err() == nil {
+			c.log.Error("could not do what was left for later", "what", what, "error", err)
+		}
+	})
+}
+
+var errDriverCloses = errors.New("the driver is closed")
+
+func (c *chores) end() {
+	c.cancel(errDriverCloses)
+	c.group.Wait()
 }
 
 // openDrivers opens the driver that is asked for.
 func openDrivers(ctx context.Context, cfg *config.Config, log *slog.Logger) (map[string]sandbox.Driver, func(), error) {
-	open, ok := drivers(cfg)[cfg.Driver]
+	left := newChores(ctx, log)
+	all := drivers(cfg, left.add)
+	open, ok := all[cfg.Driver]
 	if !ok {
-		known := strings.Join(slices.Sorted(maps.Keys(drivers(cfg))), ", ")
+		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
 		return nil, nil, fault.Field("--driver/AUREA_DRIVER", "%q is not a driver; the drivers are %s", cfg.Driver, known).WithCode("bad_setting")
 	}
 	state := filepath.Join(cfg.SandboxBase, "driver", cfg.Driver)
@@ -76,9 +134,11 @@ func openDrivers(ctx context.Context, cfg *config.Config, log *slog.Logger) (map
 	}
 	d, err := open(ctx, state, log)
 	if err != nil {
+		left.end()
 		return nil, nil, fmt.Errorf("open the driver %s: %w", cfg.Driver, err)
 	}
 	return map[string]sandbox.Driver{cfg.Driver: d}, func() {
+		left.end()
 		if err := d.Close(); err != nil {
 			log.Error("cannot close in good order", "part", "driver", "error", err)
 		}

@@ -63,6 +63,9 @@ func prepare(cfg *config.Config, who *identity) error {
 			return err
 		}
 	}
+	if err := letThrough(cfg.Data); err != nil {
+		return err
+	}
 	if err := canEnter(cfg.Data, who); err != nil {
 		return err
 	}
@@ -86,6 +89,24 @@ func makeDir(path string, mode os.FileMode) error {
 	}
 	if err := os.Chmod(path, mode); err != nil {
 		return fmt.Errorf("make the data folder: %w", err)
+	}
+	return nil
+}
+
+// letThrough lets others pass through the data folder, which a command that
+// root ran before us, such as one about images, may have made for root alone.
+// They see nothing by it: what lies in the folder is closed by itself.
+func letThrough(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the data folder: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o001 != 0 {
+		return nil
+	}
+	if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+		return fmt.Errorf("open the data folder: %w", err)
 	}
 	return nil
 }

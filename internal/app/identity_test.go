@@ -75,3 +75,21 @@ func TestGiveToFollowsNoLinks(t *testing.T) {
 		t.Error("the folder was not given")
 	}
 }
+
+// A command that root ran earlier leaves a folder for root alone; what is in it
+// stays closed when the folder is opened.
+func TestPrepareOpensWhatRootMade(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	inner := filepath.Join(data, "sandbox")
+	if err := os.MkdirAll(inner, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := letThrough(data); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{data: 0o711, inner: 0o700} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has the mode %v, want %v", path, info.Mode(), want)
+		}
+	}
+}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
-	"github.com/aurea-dev/aurea/internal/driver/gvisor/embedded"
 	"github.com/aurea-dev/aurea/internal/image"
 )
 
@@ -19,11 +18,11 @@ import (
 const defaultImage = "aurea-sandbox:latest"
 
 // imageConfig is how the images of this machine are kept.
-func imageConfig(cfg *config.Config, guest string, log *slog.Logger) image.Config {
+func imageConfig(cfg *config.Config, log *slog.Logger) image.Config {
 	host := image.DefaultHost()
 	host.Most = int64(cfg.HostLimit)
 	return image.Config{
-		Dir: cfg.ImageDir(), Guest: guest, Default: cmp.Or(cfg.Image, defaultImage), Host: host,
+		Dir: cfg.ImageDir(), Default: cmp.Or(cfg.Image, defaultImage), Host: host,
 		Insecure: cfg.InsecureRegistries, Logger: log,
 	}
 }
@@ -34,7 +33,7 @@ func namedDefault(cfg *config.Config, log *slog.Logger) func() string {
 	if cfg.Driver != gvisor.Name {
 		return nil
 	}
-	store, err := image.Open(imageConfig(cfg, "", log))
+	store, err := image.Open(imageConfig(cfg, log))
 	if err != nil {
 		log.Warn("evidence will not name the default image", "error", err)
 		return nil
@@ -42,11 +41,8 @@ func namedDefault(cfg *config.Config, log *slog.Logger) func() string {
 	return store.DefaultName
 }
 
-// Images opens the images of this machine for the commands. Where there is no
-// guest, as beside a worker of another driver, images are kept all the same,
-// and their roots are made later.
+// Images opens the images of this machine for the commands.
 func Images(cfg *config.Config) (*image.Store, error) {
-	guest := ""
 	state := filepath.Join(cfg.SandboxBase, "driver", gvisor.Name)
 	for _, f := range []struct {
 		path string
@@ -56,10 +52,7 @@ func Images(cfg *config.Config) (*image.Store, error) {
 			return nil, fmt.Errorf("make the worker's folder: %w", err)
 		}
 	}
-	if bin, err := embedded.Find(state); err == nil {
-		guest = bin.Guest
-	}
-	c := imageConfig(cfg, guest, slog.New(slog.DiscardHandler))
+	c := imageConfig(cfg, slog.New(slog.DiscardHandler))
 	c.Keychain = authn.DefaultKeychain // what `docker login` wrote
 	return image.Open(c)
 }

@@ -50,8 +50,17 @@ type process struct {
 // may enter.
 func aurea(t *testing.T, env []string, socket *os.File, args ...string) *process {
 	t.Helper()
+	return aureaAs(t, "/proc/self/exe", nil, env, socket, args...)
+}
+
+// aureaAs is aurea from another file, as another user.
+func aureaAs(t *testing.T, program string, user *syscall.Credential, env []string, socket *os.File, args ...string) *process {
+	t.Helper()
 	p := &process{ended: make(chan struct{}), more: make(chan struct{})}
-	p.Cmd = &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"aurea"}, args...), Env: append([]string{"PATH=" + "/usr/bin:/bin", "HOME=/", "GORACE=atexit_sleep_ms=0"}, env...)}
+	p.Cmd = &exec.Cmd{Path: program, Args: append([]string{"aurea"}, args...), Env: append([]string{"PATH=" + "/usr/bin:/bin", "HOME=/", "GORACE=atexit_sleep_ms=0"}, env...)}
+	if user != nil {
+		p.SysProcAttr = &syscall.SysProcAttr{Credential: user}
+	}
 	if socket != nil {
 		p.ExtraFiles = []*os.File{socket}
 	}

@@ -7,20 +7,21 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/term"
 
-	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/dispatch/wire"
 	"github.com/aurea-dev/aurea/internal/httpapi"
 	"github.com/aurea-dev/aurea/internal/manager"
+	"github.com/aurea-dev/aurea/internal/metric"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/service/supervise"
-	"github.com/aurea-dev/aurea/internal/store/sqlite"
+	"github.com/aurea-dev/aurea/internal/trace"
 )
 
 // Manager runs a manager until ctx ends.
@@ -60,29 +61,37 @@ func makeManagerDirs(cfg *config.Config) error {
 // managerParts makes the parts of a manager, in the order in which they start.
 func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []service.Part, err error) {
 	cfg := s.Config
-	db, err := sqlite.Open(ctx, cfg.DatabasePath(), log)
+	kept, err := openKept(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	parts = append(parts, closing("database", log, db.Close))
+	parts = append(parts, closing("database", log, kept.Close))
 	defer func() {
 		if err != nil { // the parts were never started, so nobody else closes it
-			_ = db.Close()
+			_ = kept.Close()
 		}
 	}()
-	blobs, err := blob.OpenLocal(cfg.BlobDir())
+	id, err := managerID(cfg)
 	if err != nil {
 		return nil, err
 	}
-	parts = append(parts, closing("blobs", log, blobs.Close))
+	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-manager", Version: s.Version, Logger: log})
+	parts = append(parts, closing("traces", log, func() error { tracer.Close(); return nil }))
+	figures := metric.New(s.Version)
+	observed := figures.Store(kept.store)
 	q, err := queue.New(queue.Config{
-		Store: db, Logger: log, Roles: cfg.Roles, Fallback: cfg.RoleFallback, ProjectCap: cfg.ProjectCap, LeaseTerm: cfg.LeaseTerm,
+		Store: observed, Logger: log, Roles: cfg.Roles, Fallback: cfg.RoleFallback, ProjectCap: cfg.ProjectCap, LeaseTerm: cfg.LeaseTerm,
 	})
 	if err != nil {
 		return nil, err
 	}
 	m, err := manager.New(manager.Config{
-		Store: db, Queue: q, Blobs: blobs, Output: cfg.OutputDir(), Logger: log, Alone: true, LeaseTerm: cfg.LeaseTerm,
+		Store: observed, Queue: q, Blobs: kept.blobs, Outputs: kept.outputs, Logger: log, ID: id, Alone: !cfg.Shared(), LeaseTerm: cfg.LeaseTerm,
+		Data: cfg.ManagerDir(), MinDisk: int64(cfg.MinDisk), Observer: figures, Tracer: tracer,
+		Retention: manager.Retention{
+			Jobs: cfg.Keep.Jobs, Events: cfg.Keep.Events, Output: cfg.Keep.Output, Snapshots: cfg.Keep.Snapshots,
+			Workers: awayFor, Unreferenced: unreferencedFor,
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -92,43 +101,51 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 			return nil, err
 		}
 	}
-	doors, err := managerDoors(s, m, log) //nolint:contextcheck // each request brings its own
+	figures.Ask(m)
+	doors, err := managerDoors(s, m, figures, tracer, log) //nolint:contextcheck // each request brings its own
 	if err != nil {
 		return nil, err
 	}
-	return append(append(parts, managerPart(m, log)), doors...), nil
+	return append(append(parts, managerPart(m)), doors...), nil
 }
 
-func managerPart(m *manager.Manager, log *slog.Logger) service.Part {
+// What is kept without a setting: workers that are away, so that they can come
+// back under their name, and blobs of results that are on their way.
+const (
+	awayFor         = 30 * 24 * time.Hour
+	unreferencedFor = 24 * time.Hour
+)
+
+func managerPart(m *manager.Manager) service.Part {
 	return service.Part{Name: "manager", Service: service.NewFunc(func(ctx context.Context, ready func()) error {
 		if err := m.Start(ctx); err != nil {
 			return err
 		}
 		ready()
 		<-ctx.Done()
-		if err := m.Close(); err != nil {
-			log.Error("cannot close in good order", "part", "manager", "error", err)
-		}
+		m.Stop()
 		return context.Cause(ctx)
 	})}
 }
 
 // managerDoors are the doors of the manager: HTTP for everybody, and the wire
 // for workers behind the same guard.
-func managerDoors(s cli.Start, m *manager.Manager, log *slog.Logger) ([]service.Part, error) {
+func managerDoors(s cli.Start, m *manager.Manager, figures *metric.Metrics, tracer *trace.Tracer, log *slog.Logger) ([]service.Part, error) {
 	cfg := s.Config
 	api, err := httpapi.New(httpapi.Config{
-		Manager: m, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Logger: log,
+		Manager: m, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: figures.Request, Tracer: tracer,
 	})
 	if err != nil {
 		return nil, err
 	}
 	door := wire.Handler(m, log)
 	api.Mount("/wire/", policy.Host, door)
+	api.Oversee("GET /metrics", figures.Handler())
 	server := newServer(api, log)
 	server.RegisterOnShutdown(api.EndStreams)
 	server.RegisterOnShutdown(door.Close)
 	return []service.Part{
+		closing("sockets", log, func() error { api.Close(); return nil }),
 		closing("wire", log, func() error { door.Close(); return nil }),
 		{Name: "http", Service: service.NewHTTP(server, listener(cfg.ListenFD, cfg.Address()))},
 	}, nil
@@ -158,6 +175,9 @@ func makeKeys(ctx context.Context, m *manager.Manager, cfg *config.Config, show 
 }
 
 func keyFile(cfg *config.Config, kind policy.Kind) string {
+	if kind == policy.Worker && cfg.WorkerKeyFile != "" {
+		return cfg.WorkerKeyFile
+	}
 	return filepath.Join(cfg.KeyDir(), string(kind)+".key")
 }
 

@@ -45,9 +45,6 @@ func Up(ctx context.Context, s cli.Start) error {
 	cfg := s.Config
 	out := supervise.NewOutput(s.Stderr, cfg.LogFormat == config.JSONLog, roleWidth)
 	log := begin(cli.Start{Config: cfg, Stderr: lineWriter{out}})
-	if err := checkOnStop(cfg); err != nil {
-		return err
-	}
 	who, err := unprivileged()
 	if err != nil {
 		return err
@@ -151,8 +148,8 @@ func (sup *supervisor) close() {
 // other way round: the worker drains while the manager still listens to it.
 func (sup *supervisor) parts() []service.Part {
 	own := *sup.cfg
-	own.ManagerURL = own.LocalURL(own.Port)
-	managerURL, bridgeURL := own.ManagerURL, own.LocalURL(own.BridgePort)
+	own.ManagerURLs = []string{own.LocalURL(own.Port)}
+	managerURL, bridgeURL := own.LocalURL(own.Port), own.LocalURL(own.BridgePort)
 	ask := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 	worker := own

@@ -262,8 +262,8 @@ func TestStartsStopWithOneLine(t *testing.T) {
 	}{
 		"unknown driver":      {nil, []string{"worker", "--data", data, "--driver", "magic"}, cli.ExitInvalid, "not one of gvisor, docker, fake"},
 		"missing key file":    {[]string{"AUREA_KEY_FILE=/does/not/exist"}, []string{"bridge"}, cli.ExitInvalid, "does not exist"},
-		"keeping sandboxes":   {nil, []string{"up", "--data", data, "--keep"}, cli.ExitInvalid, "cannot be kept yet"},
-		"PostgreSQL":          {[]string{"DATABASE_URL=postgres://h/d"}, []string{"up", "--data", data}, cli.ExitInvalid, "PostgreSQL comes later"},
+		"keeping what cannot": {[]string{"AUREA_ON_STOP=keep"}, []string{"worker", "--data", data, "--driver", "fake"}, cli.ExitInvalid, "cannot find its sandboxes again"},
+		"another database":    {[]string{"DATABASE_URL=mysql://h/d"}, []string{"up", "--data", data}, cli.ExitInvalid, "must be sqlite:PATH or postgres:"},
 		"address of others":   {nil, []string{"manager", "--data", data, "--host", "192.0.2.1"}, cli.ExitFailed, "listen on 192.0.2.1:8000"},
 		"folder is a file":    {nil, []string{"up", "--data", "/proc/self/exe"}, cli.ExitFailed, "make the data folder"},
 		"both ways to say it": {nil, []string{"up", "--keep", "--end"}, cli.ExitInvalid, "cannot both be given"},

@@ -3,6 +3,8 @@ package app
 import (
 	"cmp"
 	"context"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/cli"
@@ -12,6 +14,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/service"
+	"github.com/aurea-dev/aurea/internal/trace"
 	"github.com/aurea-dev/aurea/internal/worker"
 )
 
@@ -22,14 +25,11 @@ const afterDrain = 15 * time.Second
 func Worker(ctx context.Context, s cli.Start) error {
 	defer outlive()()
 	log, cfg := begin(s), s.Config
-	if err := checkOnStop(cfg); err != nil {
-		return err
-	}
 	key, err := cfg.LoadKey()
 	if err != nil {
 		return err
 	}
-	m, err := wire.NewClient(cfg.ManagerURL, key, wire.Options{Log: log})
+	m, err := wire.NewFailover(cfg.ManagerURLs, key, wire.Options{Log: log})
 	if err != nil {
 		return err
 	}
@@ -42,15 +42,18 @@ func Worker(ctx context.Context, s cli.Start) error {
 	if err != nil {
 		return err
 	}
+	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-worker", Version: s.Version, Logger: log})
+	defer tracer.Close()
 	w, err := worker.New(worker.Config{
+		Tracer:  tracer,
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,
 		WorkerID: cfg.WorkerID, Role: cfg.WorkerRole, Models: cfg.WorkerModels, Version: s.Version,
-		Limits: limits, Slots: cfg.Concurrency, Memory: int64(cfg.Memory), MinDisk: int64(cfg.MinDisk), OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, NoSnapshot: cfg.Snapshots == "off", Logger: log,
+		Limits: limits, Slots: cfg.Concurrency, Memory: int64(cfg.Memory), MinDisk: int64(cfg.MinDisk), KeepSnapshots: cfg.Keep.Snapshots, KeepWorkspaces: cfg.Keep.Workspaces, OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, Keep: keep(cfg), NoSnapshot: cfg.Snapshots == "off", Logger: log,
 	})
 	if err != nil {
 		return err
 	}
-	log.Info("worker starts", "worker", cfg.WorkerID, "driver", cfg.Driver, "slots", cfg.Concurrency, "base", cfg.SandboxBase, "manager", cfg.ManagerURL)
+	log.Info("worker starts", "worker", cfg.WorkerID, "driver", cfg.Driver, "slots", cfg.Concurrency, "base", cfg.SandboxBase, "manager", strings.Join(cfg.ManagerURLs, ","))
 	return service.Group{Logger: log, Hurry: s.Hurry, Parts: []service.Part{{
 		Name: "worker", StopWithin: cfg.DrainTimeout + afterDrain,
 		Service: service.NewFunc(func(ctx context.Context, ready func()) error {
@@ -65,7 +68,7 @@ func Worker(ctx context.Context, s cli.Start) error {
 func defaultLimits(cfg *config.Config, d sandbox.Driver) (sandbox.Limits, error) {
 	l := sandbox.Limits{
 		MilliCPU: cfg.Limits.MilliCPU, Memory: int64(cfg.Limits.Memory), Disk: int64(cfg.Limits.Disk),
-		Processes: int64(cfg.Limits.Processes), OpenFiles: int64(cfg.Limits.OpenFiles),
+		Processes: int64(cfg.Limits.Processes), OpenFiles: int64(cfg.Limits.OpenFiles), CPUTime: cfg.Limits.CPUTime,
 	}
 	why := map[string]string{}
 	if g, ok := d.(*gvisor.Driver); ok {
@@ -82,6 +85,7 @@ func defaultLimits(cfg *config.Config, d sandbox.Driver) (sandbox.Limits, error)
 		{l.Processes, d.Capabilities().Processes, "processes", "--process-limit/AUREA_PROCESS_LIMIT"},
 		{l.Disk, d.Capabilities().Disk, "disk", "--disk-limit/AUREA_DISK_LIMIT"},
 		{l.OpenFiles, d.Capabilities().OpenFiles, "open files", "--open-files-limit/AUREA_OPEN_FILES_LIMIT"},
+		{int64(l.CPUTime), d.Capabilities().CPUTime, "cpu time", "--cpu-time-limit/AUREA_CPU_TIME_LIMIT"},
 	} {
 		if need.asked > 0 && !need.has {
 			return sandbox.Limits{}, fault.Field(need.naming, "the driver %s cannot keep it on this machine (%s); set it to 0 to run without",
@@ -91,11 +95,12 @@ func defaultLimits(cfg *config.Config, d sandbox.Driver) (sandbox.Limits, error)
 	return l, nil
 }
 
-// checkOnStop refuses to keep sandboxes as long as each belongs to a job and
-// ends with it: a promise that is not kept is worse than none.
-func checkOnStop(cfg *config.Config) error {
+// keep is how a worker stops that leaves its sandboxes to the next one. Every
+// step that it takes is written down first, so the way to touch nothing is to be
+// gone.
+func keep(cfg *config.Config) func() {
 	if cfg.OnStop != config.KeepSandboxes {
 		return nil
 	}
-	return fault.Field("--keep/AUREA_ON_STOP", "sandboxes cannot be kept yet: each belongs to a job and ends with it; leave it out").WithCode("refused_setting")
+	return func() { os.Exit(cli.ExitOK) }
 }

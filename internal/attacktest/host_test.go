@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ type host struct {
 	groups    []string          // control groups of ours
 	settings  map[string]string // of the kernel, and the bait's content
 	files     int               // descriptors of this process
+	tasks     int               // goroutines of this process
+	heap      int64             // bytes that this process uses
 }
 
 // look takes a picture. state is the driver's folder, bait a folder with files
@@ -75,6 +78,11 @@ func look(t *testing.T, state, bait, neighbour string) host {
 		h.settings[name] = fmt.Sprintf("%v %d %s", info.Mode(), info.Sys().(*syscall.Stat_t).Uid, body)
 	}
 	h.files = len(names("/proc/self/fd"))
+	h.tasks = runtime.NumGoroutine()
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	h.heap = int64(memory.HeapAlloc)
 	return h
 }
 
@@ -113,6 +121,13 @@ func (h host) same(t *testing.T, after host) {
 	const slack = 4 // of the runtime and the test's own output
 	if after.files > h.files+slack {
 		t.Errorf("this process holds %d descriptors, %d before", after.files, h.files)
+	}
+	if after.tasks > h.tasks+slack {
+		t.Errorf("this process has %d goroutines, %d before", after.tasks, h.tasks)
+	}
+	const growth = 64 << 20 // of what a run may leave to the collector
+	if after.heap > h.heap+growth {
+		t.Errorf("this process uses %d bytes, %d before", after.heap, h.heap)
 	}
 	if free := freeMemory(t); free < 1<<30 {
 		t.Errorf("the host has only %d bytes of memory left", free)

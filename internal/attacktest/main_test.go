@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/aurea-dev/aurea/internal/driver/docker"
 	"github.com/aurea-dev/aurea/internal/driver/docker/dockertest"
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor/gvisortest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -33,17 +33,11 @@ func run(m *testing.M) int {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		for name, pkg := range map[string]string{
-			"aurea-sentry": "cmd/aurea-sentry", "aurea-guest": "cmd/aurea-guest", "attack": "attacks/static",
-		} {
-			build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, name), "github.com/aurea-dev/aurea/"+pkg)
-			build.Env = append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := build.CombinedOutput(); err != nil {
-				fmt.Fprintf(os.Stderr, "build %s: %v\n%s", name, err, out)
-				return 1
-			}
+		if err := drivertest.Build(dir, "cmd/aurea-sentry", "cmd/aurea-guest", "attacks/static"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
-		if images, err = gvisortest.Make(dir, filepath.Join(dir, "aurea-guest")); err != nil {
+		if images, err = gvisortest.Make(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -68,7 +62,7 @@ func factories() []factory {
 				return nil, "making gVisor sandboxes needs root"
 			}
 			d, err := gvisor.New(context.Background(), gvisor.Config{
-				StateDir: folder, Sentry: filepath.Join(binaries, "aurea-sentry"), Images: images,
+				StateDir: folder, Sentry: filepath.Join(binaries, "aurea-sentry"), Guest: filepath.Join(binaries, "aurea-guest"), Images: images,
 				Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 			})
 			if err != nil {

@@ -15,12 +15,16 @@ import (
 
 // attack is one row of attacks/manifest.json; its README explains the fields.
 type attack struct {
-	Name      string            `json:"name"`
-	Group     string            `json:"group"`
-	What      string            `json:"what"`
-	Files     []string          `json:"files"`
-	Command   []string          `json:"command"`
-	Verdicts  []sandbox.Verdict `json:"verdicts"`
+	Name     string            `json:"name"`
+	Group    string            `json:"group"`
+	What     string            `json:"what"`
+	Files    []string          `json:"files"`
+	Command  []string          `json:"command"`
+	Verdicts []sandbox.Verdict `json:"verdicts"`
+	// VerdictsOn is for drivers on which it ends otherwise.
+	VerdictsOn map[string][]sandbox.Verdict `json:"verdicts_on"`
+	// Limits are laid over those of every attack.
+	Limits    sandbox.Limits    `json:"limits"`
 	Needs     []string          `json:"needs"`
 	User      string            `json:"user"`
 	Env       map[string]string `json:"env"`
@@ -32,6 +36,7 @@ type attack struct {
 	Truncated bool              `json:"truncated"` // its output must be cut
 	Fatal     bool              `json:"fatal"`     // its sandbox may have to go with it
 	Known     map[string]string `json:"known"`     // by driver: why it is not contained
+	Collected int               `json:"collected"` // how many entries come out, or 0 for any number
 }
 
 func (a attack) timeout(t *testing.T) time.Duration {
@@ -44,6 +49,14 @@ func (a attack) timeout(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// verdicts are those with which it may end on a driver.
+func (a attack) verdicts(driver string) []sandbox.Verdict {
+	if v := a.VerdictsOn[driver]; v != nil {
+		return v
+	}
+	return a.Verdicts
 }
 
 // root is the folder of the whole tree.
@@ -73,9 +86,12 @@ func TestManifest(t *testing.T) {
 			t.Errorf("%+v is not whole, or its name is taken", a)
 		}
 		seen[a.Name] = true
+		if _, ok := preparations()[a.Prepare]; !ok && a.Prepare != "" {
+			t.Errorf("%s is prepared by %q, which nobody knows", a.Name, a.Prepare)
+		}
 		a.timeout(t)
 		for _, need := range a.Needs {
-			if !slices.Contains([]string{"memory", "processes", "cpu", "disk", "open_files", "python3"}, need) {
+			if !slices.Contains([]string{"memory", "processes", "cpu", "cpu_time", "disk", "open_files", "python3"}, need) {
 				t.Errorf("%s needs %q, which nobody knows", a.Name, need)
 			}
 		}

@@ -7,6 +7,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -25,8 +27,10 @@ import (
 type Bench struct {
 	// Binary is the program to measure: this one.
 	Binary string
-	// Seed fills a new data folder with n events of ended jobs.
-	Seed func(ctx context.Context, data string, n int) error
+	// Seed fills a new data folder, or a new database of the store that is named,
+	// with n events of ended jobs. It returns the variables by which a manager
+	// finds it.
+	Seed func(ctx context.Context, store, data string, n int) (env []string, err error)
 	// Log gets the output of the processes.
 	Log io.Writer
 	// Progress is told what is being done.
@@ -35,8 +39,10 @@ type Bench struct {
 
 // rig is a manager and a worker, as processes, on a data folder of their own.
 type rig struct {
-	url   string
-	procs []*process
+	url    string
+	procs  []*process
+	store  string
+	events int // of its history
 }
 
 type process struct {
@@ -70,13 +76,13 @@ func (p *process) stop() {
 }
 
 // setUp starts a manager over data, and a worker with the fake driver.
-func (b *Bench) setUp(ctx context.Context, data string, snapshots bool) (*rig, error) {
+func (b *Bench) setUp(ctx context.Context, data string, snapshots bool, env []string) (*rig, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{url: "http://127.0.0.1:" + strconv.Itoa(port)}
-	manager, err := b.start("manager", "AUREA_DATA="+data, "HOST=127.0.0.1", "PORT="+strconv.Itoa(port))
+	manager, err := b.start("manager", append(env, "AUREA_DATA="+data, "HOST=127.0.0.1", "PORT="+strconv.Itoa(port))...)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +106,39 @@ func onOff(on bool) string {
 		return "on"
 	}
 	return "off"
+}
+
+// cpu returns the processor time that each process has used so far.
+func (r *rig) cpu() []time.Duration {
+	used := make([]time.Duration, len(r.procs))
+	for i, p := range r.procs {
+		used[i] = cpuOf(p.cmd.Process.Pid)
+	}
+	return used
+}
+
+// cpuOf reads the processor time of a process; of one that is gone it is 0.
+func cpuOf(pid int) time.Duration {
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	// The name in brackets may hold anything, so count from its end: the state
+	// comes first, user and system time 11 and 12 fields later.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return 0
+	}
+	var sum time.Duration
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum
 }
 
 // tearDown stops what setUp started, the worker first.
@@ -137,9 +176,10 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck,forcetypeassert // a TCP listener has a TCP address
 }
 
-// folder makes a folder for data that is removed by the returned func.
-func folder() (string, func(), error) {
-	d, err := os.MkdirTemp("", "aurea-bench-")
+// folder makes a folder for data below another that is removed by the returned
+// func; below "" is in the folder for temporary files.
+func folder(below string) (string, func(), error) {
+	d, err := os.MkdirTemp(below, "aurea-bench-")
 	if err != nil {
 		return "", nil, fmt.Errorf("make data folder: %w", err)
 	}

@@ -10,25 +10,59 @@ import (
 // Print writes the result as a person reads it.
 func (q Queue) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "stored events\tsnapshots\tclients\tjobs\tjobs/s\t")
+	fmt.Fprintln(t, "store\tstored events\tsnapshots\tclients\tjobs\tjobs/s\tmanager CPU/job\tworker CPU/job\t")
 	for _, r := range q.Rows {
 		snap := "no"
 		if r.Snapshots {
 			snap = "yes"
 		}
-		fmt.Fprintf(t, "%d\t%s\t%d\t%d\t%.0f\t\n", r.Events, snap, r.Clients, r.Jobs, r.PerSecond)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%.0f\t%s\t%s\t\n", r.Store, r.Events, snap, r.Clients, r.Jobs, r.PerSecond, round(r.ManagerCPU), round(r.WorkerCPU))
 	}
 	fmt.Fprintln(t, "\t\t\t\t\t")
-	fmt.Fprintln(t, "stored events\tsubmit → start p50\tp99\t")
+	fmt.Fprintln(t, "store\tstored events\tsubmit → start p50\tp99\t")
 	for _, s := range q.Start {
-		fmt.Fprintf(t, "%d\t%s\t%s\t\n", s.Events, round(s.P50), round(s.P99))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t\n", s.Store, s.Events, round(s.P50), round(s.P99))
 	}
 	fmt.Fprintln(t, "\t\t\t\t\t")
-	fmt.Fprintln(t, "call, p50\tlittle history\tmuch history\tratio\t")
+	fmt.Fprintln(t, "store\tcall, p50\tlittle history\tmuch history\tratio\t")
 	for _, c := range q.Calls {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.2f\t\n", c.Name, round(c.Few), round(c.Many), c.Ratio)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%.2f\t\n", c.Store, c.Name, round(c.Few), round(c.Many), c.Ratio)
 	}
 	return t.Flush()
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
+
+// Print writes the result as a person reads it.
+func (s Sandboxes) Print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(t, "\tstage\tp50\tp95\tCPU\t× %s\tCPU ×\t\n", s.Against)
+	for _, r := range s.Rows {
+		name := r.Name
+		for _, at := range r.Stages {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%.3f\t%.3f\t\n", name, at.Name, round(at.P50), round(at.P95), round(at.CPU), at.Ratio, at.CPURatio)
+			name = ""
+		}
+	}
+	fmt.Fprintln(t, "\t\t\t\t\t\t\t")
+	fmt.Fprintf(t, "\tidle\tlives/s on %d cores\t\n", s.Cores)
+	for _, r := range s.Rows {
+		if r.Missing != "" {
+			continue
+		}
+		idle := "-"
+		if r.Idle > 0 {
+			idle = fmt.Sprintf("%.1f MiB", float64(r.Idle)/(1<<20))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.1f\t\n", r.Name, idle, r.PerSecond)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range s.Rows {
+		if r.Missing != "" {
+			fmt.Fprintf(w, "left out: %s: %s\n", r.Name, r.Missing)
+		}
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -20,16 +21,21 @@ type Queue struct {
 
 // Throughput is jobs per second from submission to the recorded end.
 type Throughput struct {
+	Store     string  `json:"store"`
 	Events    int     `json:"stored_events"`
 	Snapshots bool    `json:"snapshots"`
 	Clients   int     `json:"clients"`
 	Jobs      int     `json:"jobs"`
 	PerSecond float64 `json:"jobs_per_second"`
+	// ManagerCPU and WorkerCPU are what a job costs each of the processes.
+	ManagerCPU time.Duration `json:"manager_cpu_ns_per_job"`
+	WorkerCPU  time.Duration `json:"worker_cpu_ns_per_job"`
 }
 
 // StartSample is how long an unloaded queue takes from the submission of a job
 // to its start in the worker.
 type StartSample struct {
+	Store  string        `json:"store"`
 	Events int           `json:"stored_events"`
 	P50    time.Duration `json:"p50_ns"`
 	P99    time.Duration `json:"p99_ns"`
@@ -37,6 +43,7 @@ type StartSample struct {
 
 // Call is the p50 of one hot call with little and with much history.
 type Call struct {
+	Store string        `json:"store"`
 	Name  string        `json:"call"`
 	Few   time.Duration `json:"p50_few_ns"`
 	Many  time.Duration `json:"p50_many_ns"`
@@ -45,68 +52,86 @@ type Call struct {
 
 // Sizes bounds a run, so that a quick look costs seconds.
 type Sizes struct {
-	Few, Many int // stored events
-	Jobs      int // per row of throughput
-	Samples   int // per latency
+	Few, Many int    // stored events
+	Jobs      int    // per row of throughput
+	Samples   int    // per latency
+	Below     string // where the data lies; "" is with the temporary files
+	Clients   []int
+	Snapshots []bool
+	Stores    []string
 }
 
-// Queue measures the queue with little and with much stored history.
+// Queue measures the queue with little and with much stored history, side by
+// side: what the machine does meanwhile meets both.
 func (b *Bench) Queue(ctx context.Context, s Sizes) (Queue, error) {
 	var q Queue
 	// The folders go at the end: a file system may be slow to make files for
 	// half a minute after many were removed (ext4 does not use their numbers
 	// again so soon, and passes over each).
-	data, remove, err := folder()
+	data, remove, err := folder(s.Below)
 	if err != nil {
 		return q, err
 	}
 	defer remove()
-	hot := map[string][]time.Duration{}
-	for _, events := range []int{s.Few, s.Many} {
-		for _, snapshots := range []bool{true, false} {
-			if err := b.measure(ctx, &q, s, filepath.Join(data, strconv.Itoa(len(q.Rows))), events, snapshots, hot); err != nil {
-				return q, err
-			}
-		}
-	}
-	for _, name := range calls() {
-		p := hot[name]
-		if len(p) == 2 {
-			q.Calls = append(q.Calls, Call{Name: name, Few: p[0], Many: p[1], Ratio: float64(p[1]) / float64(p[0])})
+	for i, snapshots := range s.Snapshots {
+		if err := b.measure(ctx, &q, s, filepath.Join(data, strconv.Itoa(i)), snapshots, i == 0); err != nil {
+			return q, err
 		}
 	}
 	return q, nil
 }
 
-// measure runs one rig over data: throughput at 1, 4 and 16 clients, and, once
-// per amount of history, the latencies.
-func (b *Bench) measure(ctx context.Context, q *Queue, s Sizes, data string, events int, snapshots bool, hot map[string][]time.Duration) error {
-	b.Progress("storing %d events", events)
-	if err := b.Seed(ctx, data, events); err != nil {
-		return fmt.Errorf("store events: %w", err)
+// measure runs a rig with little and one with much history: throughput for
+// each number of clients, and the latencies if they are asked for.
+func (b *Bench) measure(ctx context.Context, q *Queue, s Sizes, data string, snapshots, latencies bool) error {
+	var rigs []*rig
+	for _, store := range s.Stores {
+		for _, events := range []int{s.Few, s.Many} {
+			b.Progress("storing %d events in %s", events, store)
+			folder := filepath.Join(data, store, strconv.Itoa(events))
+			env, err := b.Seed(ctx, store, folder, events)
+			if err != nil {
+				return fmt.Errorf("store events: %w", err)
+			}
+			r, err := b.setUp(ctx, folder, snapshots, env)
+			if err != nil {
+				return err
+			}
+			defer r.tearDown()
+			r.store, r.events = store, events
+			if err := r.warm(ctx); err != nil {
+				return err
+			}
+			rigs = append(rigs, r)
+		}
 	}
-	r, err := b.setUp(ctx, data, snapshots)
-	if err != nil {
-		return err
-	}
-	defer r.tearDown()
-	if err := r.warm(ctx); err != nil {
-		return err
-	}
-	if snapshots {
-		b.Progress("measuring latencies with %d events", events)
-		if err := r.latencies(ctx, q, s, events, hot); err != nil {
+	if latencies {
+		b.Progress("measuring latencies")
+		if err := q.latencies(ctx, s, rigs); err != nil {
 			return err
 		}
 	}
-	for _, clients := range []int{1, 4, 16} {
-		b.Progress("%d jobs from %d clients, %d events, snapshots %t", s.Jobs, clients, events, snapshots)
-		rate, err := r.throughput(ctx, clients, s.Jobs)
-		if err != nil {
-			return err
+	for _, clients := range s.Clients {
+		for _, r := range rigs {
+			b.Progress("%d jobs from %d clients, %s, %d events, snapshots %s", s.Jobs, clients, r.store, r.events, onOff(snapshots))
+			row := Throughput{Store: r.store, Events: r.events, Snapshots: snapshots, Clients: clients, Jobs: s.Jobs}
+			if err := r.row(ctx, &row); err != nil {
+				return err
+			}
+			q.Rows = append(q.Rows, row)
 		}
-		q.Rows = append(q.Rows, Throughput{Events: events, Snapshots: snapshots, Clients: clients, Jobs: s.Jobs, PerSecond: rate})
 	}
+	return nil
+}
+
+// row measures one row of throughput.
+func (r *rig) row(ctx context.Context, row *Throughput) (err error) {
+	before := r.cpu()
+	if row.PerSecond, err = r.throughput(ctx, row.Clients, row.Jobs); err != nil {
+		return err
+	}
+	after, jobs := r.cpu(), time.Duration(row.Jobs)
+	row.ManagerCPU, row.WorkerCPU = (after[0]-before[0])/jobs, (after[1]-before[1])/jobs
 	return nil
 }
 
@@ -158,7 +183,7 @@ func (r *rig) completed(ctx context.Context) (int64, error) {
 }
 
 func (r *rig) awaitCompleted(ctx context.Context, want int64) error {
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(25 * time.Millisecond) // asking costs the manager too
 	defer tick.Stop()
 	for {
 		have, err := r.completed(ctx)
@@ -173,33 +198,50 @@ func (r *rig) awaitCompleted(ctx context.Context, want int64) error {
 	}
 }
 
-// latencies measures an unloaded queue, one job after the other.
-func (r *rig) latencies(ctx context.Context, q *Queue, s Sizes, events int, hot map[string][]time.Duration) error {
+// latencies measures unloaded queues, one job after the other, in each rig by
+// turns.
+func (q *Queue) latencies(ctx context.Context, s Sizes, rigs []*rig) error {
 	c := caller()
 	defer c.CloseIdleConnections()
-	var starts []time.Duration
-	samples := map[string][]time.Duration{}
-	for range s.Samples {
-		begin := time.Now()
-		id, took, err := r.submit(ctx, c)
+	starts := make([][]time.Duration, len(rigs))
+	samples := make([]map[string][]time.Duration, len(rigs))
+	for n := range s.Samples * len(rigs) {
+		i := n % len(rigs)
+		if samples[i] == nil {
+			samples[i] = map[string][]time.Duration{}
+		}
+		start, err := rigs[i].sample(ctx, c, samples[i])
 		if err != nil {
 			return err
 		}
-		samples["POST /prds"] = append(samples["POST /prds"], took)
-		if err := r.awaitJob(ctx, id); err != nil {
-			return err
-		}
-		started, err := r.hotCalls(ctx, id, samples)
-		if err != nil {
-			return err
-		}
-		starts = append(starts, started.Sub(begin))
+		starts[i] = append(starts[i], start)
 	}
-	q.Start = append(q.Start, StartSample{Events: events, P50: percentile(starts, 50), P99: percentile(starts, 99)})
-	for name, ds := range samples {
-		hot[name] = append(hot[name], percentile(ds, 50))
+	for i, r := range rigs {
+		q.Start = append(q.Start, StartSample{Store: r.store, Events: r.events, P50: percentile(starts[i], 50), P99: percentile(starts[i], 99)})
+	}
+	for i := 0; i+1 < len(rigs); i += 2 { // little and much history of one store
+		for _, name := range calls() {
+			few, many := percentile(samples[i][name], 50), percentile(samples[i+1][name], 50)
+			q.Calls = append(q.Calls, Call{Store: rigs[i].store, Name: name, Few: few, Many: many, Ratio: float64(many) / float64(few)})
+		}
 	}
 	return nil
+}
+
+// sample takes one job through, times the hot calls, and returns how long the
+// job took to start.
+func (r *rig) sample(ctx context.Context, c *http.Client, samples map[string][]time.Duration) (time.Duration, error) {
+	begin := time.Now()
+	id, took, err := r.submit(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	samples["POST /prds"] = append(samples["POST /prds"], took)
+	if err := r.awaitJob(ctx, id); err != nil {
+		return 0, err
+	}
+	started, err := r.hotCalls(ctx, id, samples)
+	return started.Sub(begin), err
 }
 
 // calls lists the hot calls in the order of printing.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,8 @@ type Local struct {
 	writing *os.File          // holds blobs that are not whole yet
 	folders [folders]*os.File // blobs are spread over them by their first byte
 	next    atomic.Uint64
+
+	removing sync.RWMutex // held for reading while a blob is looked for
 
 	mu      sync.Mutex
 	putting map[string]*putting // by digest
@@ -123,19 +126,28 @@ func (s *Local) Has(ctx context.Context, digest string) (bool, error) {
 	return s.there(digest)
 }
 
-// there looks for the name of a blob.
+// there looks for the name of a blob, and notes that it is wanted.
 func (s *Local) there(digest string) (bool, error) {
+	s.removing.RLock() // what is found is not removed before it was noted
+	defer s.removing.RUnlock()
 	dir, name := s.place(digest)
 	var info unix.Stat_t
 	err := unix.Fstatat(int(dir.Fd()), name, &info, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
+	if err == nil && time.Since(time.Unix(info.Mtim.Unix())) > noteEvery {
+		now := unix.NsecToTimespec(time.Now().UnixNano())
+		err = unix.UtimesNanoAt(int(dir.Fd()), name, []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW)
+	}
 	if err != nil {
 		return false, fmt.Errorf("look for blob: %w", err)
 	}
 	return true, nil
 }
+
+// noteEvery bounds how often it is noted that a blob is wanted.
+const noteEvery = time.Minute
 
 // Put stores a blob: aside, checked, synced, renamed, and the folder synced.
 // Of several that bring the same blob one stores it and the others wait.

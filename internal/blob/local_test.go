@@ -6,9 +6,12 @@ import (
 	"errors"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -155,3 +158,55 @@ func TestSizesThatCannotBe(t *testing.T) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestRemoveLeavesWhatIsWanted(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	s, ctx := open(t, folder), t.Context()
+	put := func(text string, ago time.Duration) string {
+		digest := blob.Digest([]byte(text))
+		if err := s.Put(ctx, digest, int64(len(text)), strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-ago)
+		if err := os.Chtimes(filepath.Join(folder, digest[:2], digest[2:]), at, at); err != nil {
+			t.Fatal(err)
+		}
+		return digest
+	}
+	old, fresh, asked, again := put("old", 5*time.Hour), put("fresh", time.Minute), put("asked", 5*time.Hour), put("again", 5*time.Hour)
+	if there, err := s.Has(ctx, asked); !there || err != nil {
+		t.Fatal(there, err)
+	}
+	if err := s.Put(ctx, again, 5, strings.NewReader("again")); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int64{}
+	if err := s.Walk(ctx, func(b blob.Info) error { seen[b.Digest] = b.Bytes; return nil }); err != nil || len(seen) != 4 || seen[old] != 3 {
+		t.Fatal(seen, err)
+	}
+	open, _, err := s.Open(ctx, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Close() }()
+	since := time.Now().Add(-time.Hour)
+	for digest, want := range map[string]bool{old: true, fresh: false, asked: false, again: false, blob.Digest([]byte("none")): false, blob.Empty: false} {
+		if got, err := s.Remove(ctx, digest, since); got != want || err != nil {
+			t.Errorf("%s: %v, %v", digest, got, err)
+		}
+	}
+	if there, err := s.Has(ctx, old); there || err != nil {
+		t.Fatal(there, err)
+	}
+	if text, err := io.ReadAll(open); string(text) != "old" {
+		t.Fatal("who reads it is cut off", err)
+	}
+	if _, err := s.Remove(ctx, "../../etc/passwd", since); !fault.Is(err, fault.Invalid) {
+		t.Fatal(err)
+	}
+	stop := errors.New("enough")
+	if err := s.Walk(ctx, func(blob.Info) error { return stop }); !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+}

@@ -98,8 +98,10 @@ func open(root, owner string, how folders) (*Host, error) {
 	slices.SortStableFunc(mounts, func(a, b mount) int { return b.version - a.version })
 	for _, m := range mounts {
 		if err := h.use(m, how); err != nil {
-			for _, c := range m.controllers {
-				h.lacks[c] = err.Error()
+			for _, c := range Controllers() {
+				if slices.Contains(m.controllers, c) {
+					h.lacks[c] = err.Error()
+				}
 			}
 		}
 	}

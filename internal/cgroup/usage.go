@@ -70,6 +70,13 @@ func (p part) usage(u *Usage) error {
 	return nil
 }
 
+// MeasuresCPU reports whether Usage tells the processor time of groups here.
+func (h *Host) MeasuresCPU() bool {
+	return slices.ContainsFunc(h.hierarchies, func(t *hierarchy) bool {
+		return t.version == 2 || slices.Contains(t.controllers, cpuacct)
+	})
+}
+
 // OOMKills counts the processes of the group that were killed because its
 // memory limit was reached; -1 where that is not known.
 func (g *Group) OOMKills() (int64, error) {

@@ -101,7 +101,7 @@ func exitOfStatus(status int) int {
 	switch status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
 		return ExitInvalid
-	case http.StatusNotFound:
+	case http.StatusNotFound, http.StatusGone:
 		return ExitNotFound
 	case http.StatusConflict:
 		return ExitConflict
@@ -117,7 +117,7 @@ func exitOfKind(k fault.Kind) int {
 	switch k {
 	case fault.Invalid, fault.TooLarge:
 		return ExitInvalid
-	case fault.NotFound:
+	case fault.NotFound, fault.Gone:
 		return ExitNotFound
 	case fault.Conflict:
 		return ExitConflict

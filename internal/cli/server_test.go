@@ -36,6 +36,10 @@ func exampleJobs() []client.Job {
 func newServer() *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /prds", submit)
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, map[string]bool{"ready": true}) })
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, http.StatusOK, client.Health{Status: "healthy", Version: "1", Workers: 1, Drivers: []string{"gvisor", "docker"}})
+	})
 	mux.HandleFunc("GET /jobs", func(w http.ResponseWriter, r *http.Request) {
 		jobs := []client.Job{}
 		for _, j := range exampleJobs() {

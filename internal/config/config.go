@@ -27,11 +27,13 @@ type Config struct {
 	Port        int
 	BridgePort  int
 	HostNames   []string // further names under which callers may address us
+	Origins     []string // sites whose pages may change things
 	Data        string
 	SandboxBase string
-	DatabaseURL string
+	DatabaseURL Secret // it may hold a password
+	Blobs       string // LocalBlobs, DatabaseBlobs, or "" for what fits the database
 
-	ManagerURL   string
+	ManagerURLs  []string // of managers that share a database
 	WorkerID     string
 	WorkerRole   string
 	WorkerModels []string
@@ -56,6 +58,9 @@ type Config struct {
 	ProjectCap   int
 	LeaseTerm    time.Duration
 
+	// Keep is how long what is over is kept.
+	Keep Keep
+
 	// Limits bound each sandbox.
 	Limits Limits
 	// OutputLimit bounds the output that is kept of one stream of one try.
@@ -64,6 +69,10 @@ type Config struct {
 	Server  string // where the commands that ask find the manager
 	Key     Secret
 	KeyFile string
+	// WorkerKeyFile is where a manager writes the key for its workers.
+	WorkerKeyFile string
+
+	TraceEndpoint string // of a collector; "" is none
 
 	LogLevel  slog.Level
 	LogFormat string // TextLog or JSONLog
@@ -75,6 +84,12 @@ type Config struct {
 	origins map[string]Origin
 	notes   []string
 }
+
+// Values of Blobs.
+const (
+	LocalBlobs    = "local"
+	DatabaseBlobs = "database"
+)
 
 // Values of OnStop.
 const (
@@ -157,10 +172,15 @@ func (c *Config) ImageDir() string {
 
 // DatabasePath is the SQLite file.
 func (c *Config) DatabasePath() string {
-	if path, ok := strings.CutPrefix(c.DatabaseURL, "sqlite:"); ok {
+	if path, ok := strings.CutPrefix(string(c.DatabaseURL), "sqlite:"); ok {
 		return strings.TrimPrefix(path, "//")
 	}
 	return filepath.Join(c.ManagerDir(), "aurea.db")
+}
+
+// Shared reports whether the database is one that several managers may share.
+func (c *Config) Shared() bool {
+	return strings.HasPrefix(string(c.DatabaseURL), "postgres://") || strings.HasPrefix(string(c.DatabaseURL), "postgresql://")
 }
 
 // Validate checks what no single value can tell, for the role that reads the
@@ -181,15 +201,28 @@ func (c *Config) Validate(role Role) error {
 		return bad("sandbox_base", "%q must be an absolute path", c.SandboxBase)
 	case reads("images") && c.Images != "" && !filepath.IsAbs(c.Images):
 		return bad("images", "%q must be an absolute path", c.Images)
-	case c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "sqlite:"):
-		return bad("database_url", "only sqlite:PATH is understood so far; PostgreSQL comes later; unset it to use the database in the data folder")
-	case c.DatabaseURL != "" && !filepath.IsAbs(c.DatabasePath()):
+	case c.DatabaseURL != "" && !c.Shared() && !strings.HasPrefix(string(c.DatabaseURL), "sqlite:"):
+		return bad("database_url", "must be sqlite:PATH or postgres://USER@HOST/DATABASE; unset it to use the database in the data folder")
+	case c.DatabaseURL != "" && !c.Shared() && !filepath.IsAbs(c.DatabasePath()):
 		return bad("database_url", "the path after sqlite: must be absolute")
+	case c.Blobs == DatabaseBlobs && !c.Shared():
+		return bad("blobs", "SQLite keeps its blobs in the data folder; leave it out")
 	}
-	for _, u := range []struct{ key, value string }{{"manager_url", c.ManagerURL}, {"server", c.Server}} {
-		if err := checkURL(u.key, u.value); err != nil {
+	if c.TraceEndpoint != "" {
+		if err := checkURL("trace_endpoint", c.TraceEndpoint); err != nil {
 			return err
 		}
+	}
+	if len(c.ManagerURLs) == 0 {
+		return bad("manager_url", "must not be empty")
+	}
+	for _, u := range c.ManagerURLs {
+		if err := checkURL("manager_url", u); err != nil {
+			return err
+		}
+	}
+	if err := checkURL("server", c.Server); err != nil {
+		return err
 	}
 	return c.checkKey()
 }

@@ -125,7 +125,7 @@ func TestOneClearLine(t *testing.T) {
 		{"bad level", Sources{Environ: []string{"LOG_LEVEL=loud"}}, "debug, info, warn, error"},
 		{"bad map", Sources{Environ: []string{"AUREA_ROLES=Employee"}}, "is not a pair"},
 		{"role twice", Sources{Environ: []string{"AUREA_ROLES=A=b,A=c"}}, "given twice"},
-		{"PostgreSQL", Sources{Environ: []string{"DATABASE_URL=postgres://u:secret@h/d"}}, "PostgreSQL comes later"},
+		{"another database", Sources{Environ: []string{"DATABASE_URL=mysql://u:secret@h/d"}}, "must be sqlite:PATH or postgres:"},
 		{"refused", Sources{Environ: []string{"MAX_JOB_COST=512"}}, "MAX_JOB_COST: is set but refused: comes"},
 		{"refused by prefix", Sources{Environ: []string{"ANOMALY_THRESHOLD=2"}}, "ANOMALY_THRESHOLD: is set but refused"},
 		{"alias with a bad value", Sources{Environ: []string{"SHUTDOWN_TIMEOUT_MS=30s"}}, "SHUTDOWN_TIMEOUT_MS: "},
@@ -364,4 +364,28 @@ func FuzzFile(f *testing.F) {
 			t.Fatalf("error is not one line: %q", err)
 		}
 	})
+}
+
+// The password of a database is shown to nobody but the manager.
+func TestTheDatabasesPasswordIsNotShown(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"postgres://u:verysecret@h/d", "postgres://h/d?user=u&password=verysecret", "postgresql://u:verysecret@[::1]:5432/d"} {
+		c, err := Load(Sources{Role: Up, Environ: []string{"AUREA_DATA=/data", "DATABASE_URL=" + address}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shown := range c.Show() {
+			if strings.Contains(shown.Value, "verysecret") {
+				t.Errorf("%s is shown as %q", shown.Key, shown.Value)
+			}
+		}
+		if !c.Shared() || !slices.Contains(c.Environ(Manager), "DATABASE_URL="+address) {
+			t.Errorf("the manager does not get %s", address)
+		}
+		for _, role := range []Role{Worker, Bridge} {
+			if strings.Contains(strings.Join(c.Environ(role), " "), "verysecret") {
+				t.Errorf("the %s gets the password", role)
+			}
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Limits bound each sandbox of a worker where a job does not ask for less. Zero
@@ -16,6 +17,7 @@ type Limits struct {
 	Disk      Bytes
 	Processes int
 	OpenFiles int
+	CPUTime   time.Duration
 }
 
 func limitSettings() []setting {
@@ -45,6 +47,11 @@ func limitSettings() []setting {
 			key: "open_files_limit", env: "AUREA_OPEN_FILES_LIMIT", flag: "open-files-limit", roles: own, init: "1024",
 			help: "how many files each process of a sandbox may hold open; 0 is no limit",
 			at:   func(c *Config) value { return intValue{&c.Limits.OpenFiles, 0, 1 << 20} },
+		},
+		{
+			key: "cpu_time_limit", env: "AUREA_CPU_TIME_LIMIT", flag: "cpu-time-limit", roles: own, init: "0s",
+			help: "how much processor time a sandbox may use in its life, its own kernel included, such as `90s`; 0 is no limit beside the job's timeout",
+			at:   func(c *Config) value { return durationValue{&c.Limits.CPUTime, 0, 30 * 24 * time.Hour} },
 		},
 	}
 }

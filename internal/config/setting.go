@@ -54,7 +54,7 @@ func some(to func(*Config) *string) func(*Config) value {
 
 // settings is the table.
 func settings() []setting {
-	return slices.Concat(serverSettings(), workerSettings(), limitSettings(), queueSettings(), sharedSettings())
+	return slices.Concat(serverSettings(), workerSettings(), limitSettings(), queueSettings(), retentionSettings(), sharedSettings())
 }
 
 const maxPort = 65535
@@ -83,14 +83,26 @@ func serverSettings() []setting {
 			at:   func(c *Config) value { return listValue{&c.HostNames} },
 		},
 		{
+			key: "origins", env: "AUREA_ORIGINS", flag: "origins", roles: doors,
+			help: "sites, separated by commas, such as `https://console.example`, whose pages may change things and open WebSockets",
+			at:   func(c *Config) value { return listValue{&c.Origins} },
+		},
+		{
 			key: "data", env: "AUREA_DATA", flag: "data", roles: []Role{Up, Manager, Worker}, shown: "`/var/lib/aurea` for root, else `$XDG_STATE_HOME/aurea`",
 			help: "folder that holds everything: database, blobs, keys, and sandboxes unless SANDBOX_BASE is set",
 			at:   some(func(c *Config) *string { return &c.Data }),
 		},
 		{
 			key: "database_url", env: "DATABASE_URL", roles: []Role{Up, Manager},
-			help: "database of the manager, as `sqlite:PATH`; empty is `manager/aurea.db` in the data folder",
-			at:   text(func(c *Config) *string { return &c.DatabaseURL }),
+			help: "database of the manager, as `sqlite:PATH`, or as `postgres://USER:PASSWORD@HOST/DATABASE`, which several managers may share; empty is `manager/aurea.db` in the data folder",
+			at:   func(c *Config) value { return addressValue{&c.DatabaseURL} },
+		},
+		{
+			key: "blobs", env: "AUREA_BLOBS", flag: "blobs", roles: []Role{Up, Manager}, shown: "`local` with SQLite, `database` with PostgreSQL",
+			help: "where large artifacts and snapshots lie: `database`, or `local` for the data folder, which with several managers must be one that they share",
+			at: func(c *Config) value {
+				return textValue{to: &c.Blobs, of: []string{"", LocalBlobs, DatabaseBlobs}}
+			},
 		},
 		{
 			key: "listen_fd", env: "AUREA_LISTEN_FD", roles: []Role{Manager, Bridge}, init: "0", quiet: true,
@@ -105,8 +117,8 @@ func workerSettings() []setting {
 	return []setting{
 		{
 			key: "manager_url", env: "MANAGER_URL", flag: "manager-url", roles: []Role{Worker, Bridge}, init: "http://manager:8000",
-			help: "where a worker or a bridge of its own finds the manager; `up` sets it for its own",
-			at:   some(func(c *Config) *string { return &c.ManagerURL }),
+			help: "where a worker or a bridge of its own finds the manager, or separated by commas several that share a database: when one is away the next is asked; `up` sets it for its own",
+			at:   func(c *Config) value { return listValue{&c.ManagerURLs} },
 		},
 		{
 			key: "worker_id", env: "WORKER_ID", flag: "worker-id", roles: own, init: "worker_default",
@@ -176,8 +188,8 @@ func workerSettings() []setting {
 			at:   func(c *Config) value { return &c.Memory },
 		},
 		{
-			key: "min_disk", env: "AUREA_MIN_DISK", flag: "min-disk", roles: own, init: "0",
-			help: "how much disk must be free at SANDBOX_BASE for the worker to take jobs; 0 is a twentieth of the disk, but at most 1GiB",
+			key: "min_disk", env: "AUREA_MIN_DISK", flag: "min-disk", roles: []Role{Up, Manager, Worker}, init: "0",
+			help: "how much disk must be free at SANDBOX_BASE for the worker to take jobs, and in the data folder for the manager to take plans; 0 is a twentieth of the disk, but at most 1GiB",
 			at:   func(c *Config) value { return &c.MinDisk },
 		},
 		{
@@ -189,7 +201,7 @@ func workerSettings() []setting {
 		},
 		{
 			key: "on_stop", env: "AUREA_ON_STOP", roles: own, init: EndSandboxes,
-			help: "whether a stop ends live sandboxes (`end`) or keeps them for the next start (`keep`); `up --end` and `up --keep` say the same",
+			help: "whether a stop ends live sandboxes after the drain (`end`), or leaves them at work at once for the next start (`keep`), which goes on with them if it comes before their time is over; `up --end` and `up --keep` say the same",
 			at: func(c *Config) value {
 				return textValue{to: &c.OnStop, some: true, of: []string{EndSandboxes, KeepSandboxes}}
 			},
@@ -254,6 +266,16 @@ func sharedSettings() []setting {
 			key: "key_file", env: "AUREA_KEY_FILE", flag: "key-file", roles: []Role{Worker, Bridge, Client},
 			help: "file that holds the key",
 			at:   text(func(c *Config) *string { return &c.KeyFile }),
+		},
+		{
+			key: "worker_key_file", env: "AUREA_WORKER_KEY_FILE", roles: []Role{Manager},
+			help: "where a manager writes the key for its workers at first start, such as a folder that it shares with them; without it, manager/keys/worker.key",
+			at:   text(func(c *Config) *string { return &c.WorkerKeyFile }),
+		},
+		{
+			key: "trace_endpoint", env: "OTEL_EXPORTER_OTLP_ENDPOINT", flag: "trace-endpoint", roles: []Role{Up, Manager, Worker},
+			help: "base URL of a collector that takes traces over OTLP/HTTP, such as `http://127.0.0.1:4318`; empty is none",
+			at:   text(func(c *Config) *string { return &c.TraceEndpoint }),
 		},
 		{
 			key: "log_level", env: "LOG_LEVEL", flag: "log-level", roles: servers, init: "info",

@@ -74,7 +74,11 @@ func (c *Config) Environ(role Role) []string {
 		if _, secret := v.(*Secret); secret || !s.forRole(role) {
 			continue
 		}
-		if text := v.String(); text != "" {
+		text := v.String()
+		if address, ok := v.(addressValue); ok {
+			text = address.to.Reveal()
+		}
+		if text != "" {
 			vars = append(vars, s.env+"="+text)
 		}
 	}

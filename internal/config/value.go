@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,6 +89,24 @@ func (b Bytes) String() string {
 		}
 	}
 	return strconv.FormatInt(int64(b), 10)
+}
+
+// addressValue is an address that may hold a password. The rest is shown.
+type addressValue struct{ to *Secret }
+
+func (v addressValue) Set(text string) error { return v.to.Set(text) }
+
+func (v addressValue) String() string {
+	u, err := url.Parse(v.to.Reveal())
+	if err != nil {
+		return v.to.String()
+	}
+	q := u.Query()
+	if q.Has("password") {
+		q.Set("password", "xxxxx")
+		u.RawQuery = q.Encode()
+	}
+	return u.Redacted()
 }
 
 // Secret is a text that is never shown.

@@ -63,6 +63,7 @@ func variables() []variable {
 		{name: "SANDBOX_MEMORY_MB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("MiB")},
 		{name: "SANDBOX_MEMORY_GB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("GiB")},
 		{name: "SANDBOX_DISK_GB", standing: Alias, of: "AUREA_DISK_LIMIT", convert: inUnits("GiB")},
+		{name: "AUDIT_LOG_RETENTION_DAYS", standing: Alias, of: "AUREA_KEEP_EVENTS", convert: days},
 		{name: "SHUTDOWN_TIMEOUT_MS", standing: Alias, of: "AUREA_DRAIN_TIMEOUT", convert: milliseconds},
 
 		stops("SANDBOX_SNAPSHOT", "sandboxes that start from a snapshot come later"),
@@ -83,7 +84,6 @@ func variables() []variable {
 		stops("ACK_SLA", agentsLater),
 		stops("DIRECTOR_API_KEY", ownKeys),
 		stops("MANAGER_API_KEY", ownKeys),
-		stops("AUDIT_LOG_RETENTION_DAYS", "history is kept for good until retention comes"),
 
 		noted("POLL_INTERVAL_MS", "the worker waits for work on an open request, so there is no interval"),
 		noted("MONITOR_INTERVAL_MS", "nothing is polled; deadlines are watched as they come"),
@@ -120,6 +120,14 @@ func (v variable) whenSet() string {
 }
 
 func asIs(text string) (string, error) { return text, nil }
+
+func days(text string) (string, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	if err != nil || n < 0 || n > 36500 {
+		return "", fmt.Errorf("%q is not a number of days", clip(text))
+	}
+	return strconv.FormatInt(24*n, 10) + "h", nil
+}
 
 func milliseconds(text string) (string, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)

@@ -124,6 +124,9 @@ func (r ExtendRequest) Check() error {
 	if err := checkText("paused", r.Paused, maxText); err != nil {
 		return err
 	}
+	if f := r.Figures; f.Sandboxes < 0 || f.DiskFree < 0 || f.DiskBytes < 0 {
+		return fault.Field("figures", "must not be negative")
+	}
 	return checkWord("session", r.Session)
 }
 

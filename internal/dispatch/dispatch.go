@@ -164,6 +164,7 @@ type Lease struct {
 	Payload   json.RawMessage `json:"payload"`
 	Timeout   time.Duration   `json:"timeout_ns"`
 	Until     time.Time       `json:"until"`
+	Trace     string          `json:"trace,omitempty"` // where in a trace it belongs, or ""
 }
 
 // ExtendRequest renews leases.
@@ -172,6 +173,15 @@ type ExtendRequest struct {
 	Held    []Held `json:"held"`
 	// Paused says why the worker takes no more work for now, if it does not.
 	Paused string `json:"paused,omitempty"`
+	// Figures say how the worker is doing: nobody can ask it.
+	Figures Figures `json:"figures,omitzero"`
+}
+
+// Figures are what a worker measures of itself.
+type Figures struct {
+	Sandboxes int   `json:"sandboxes"`  // that are there now
+	DiskFree  int64 `json:"disk_free"`  // bytes, where its sandboxes lie
+	DiskBytes int64 `json:"disk_bytes"` // how large that disk is; 0 is not known
 }
 
 // ExtendAnswer says which leases are gone; the others run until Until.

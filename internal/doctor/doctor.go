@@ -10,6 +10,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/aurea-dev/aurea/internal/cgroup"
 )
 
 // Level says how much a finding matters.
@@ -71,11 +73,15 @@ type Options struct {
 	Root string
 	// Root user, as far as the drivers are concerned.
 	Superuser bool
+	// Limited is what the worker limits for every sandbox by its settings.
+	Limited map[cgroup.Controller]bool
+	// Rootless is why a user who is not root can make no sandbox here, if so.
+	Rootless error
 }
 
 // Examine looks at the machine.
 func Examine(ctx context.Context, o Options) Report {
-	m := machine{root: o.Root, superuser: o.Superuser}
+	m := machine{root: o.Root, superuser: o.Superuser, rootless: o.Rootless, limited: o.Limited}
 	common := []Finding{m.disk(o.Data), m.memory()}
 	r := Report{Version: o.Version, At: time.Now().UTC(), Kernel: m.kernel()}
 	gvisor := []Finding{m.user()}

@@ -8,8 +8,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/aurea-dev/aurea/internal/cgroup"
 )
 
 // host is a machine of files.
@@ -80,7 +83,9 @@ func TestEachLackHasAReasonAndARemedy(t *testing.T) {
 		change func(*Options)
 		level  Level
 	}{
-		"root":               {good(), func(o *Options) { o.Superuser = false }, Lack},
+		"root":               {good(), func(o *Options) { o.Superuser, o.Rootless = false, errors.New("forbidden") }, Lack},
+		"control of memory":  {good(), func(o *Options) { o.Limited = map[cgroup.Controller]bool{cgroup.Memory: true} }, Lack},
+		"control of cpu":     {good(), func(o *Options) { o.Limited = map[cgroup.Controller]bool{cgroup.Memory: false} }, Weak},
 		"sentry and guest":   {good(), func(o *Options) { o.BinariesErr = errors.New("not built") }, Lack},
 		"sentry":             {good(), func(o *Options) { o.Sentry = "/nowhere" }, Lack},
 		"seccomp":            {without("proc/sys/kernel/seccomp/actions_avail"), nil, Lack},
@@ -97,6 +102,14 @@ func TestEachLackHasAReasonAndARemedy(t *testing.T) {
 		if r.Healthy() != (c.level != Lack) {
 			t.Errorf("%s: healthy is %v", name, r.Healthy())
 		}
+	}
+	// Without root it works with less, where everybody may make namespaces.
+	r := examine(t, good(), func(o *Options) { o.Superuser = false })
+	if f := find(t, r, "gvisor", "root"); !r.Healthy() || f.Level != Weak || f.Cost == "" || f.Remedy == "" {
+		t.Errorf("without root: %+v", f)
+	}
+	if f := find(t, r, "gvisor", "control of memory"); !strings.Contains(f.Remedy, "SANDBOX_MEMORY_LIMIT=0") {
+		t.Errorf("without groups: %+v", f)
 	}
 	if r := examine(t, good(), func(o *Options) { o.Chosen = "docker" }); r.Healthy() || find(t, r, "docker", "docker engine").Remedy == "" {
 		t.Errorf("without an engine: %+v", r)

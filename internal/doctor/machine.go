@@ -17,6 +17,8 @@ import (
 type machine struct {
 	root      string
 	superuser bool
+	rootless  error
+	limited   map[cgroup.Controller]bool
 }
 
 func (m machine) read(path string) string {
@@ -35,9 +37,16 @@ func (m machine) user() Finding {
 	if m.superuser {
 		return Finding{Name: "root", Level: OK, Found: "yes"}
 	}
+	if m.rootless != nil {
+		return Finding{
+			Name: "root", Level: Lack, Found: "no, and without it: " + m.rootless.Error(), Cost: "no sandbox can be made",
+			Remedy: "start the worker as root (manager and bridge run without it), or let every user make user namespaces",
+		}
+	}
 	return Finding{
-		Name: "root", Level: Lack, Found: "no", Cost: "no sandbox can be made",
-		Remedy: "start the worker as root; manager and bridge run without it",
+		Name: "root", Level: Weak, Found: "no; sandboxes are made in user namespaces",
+		Cost:   "the process of a sandbox is this user on the host, not nobody; limits on memory, processors and processor time are refused where this user has no control groups",
+		Remedy: "start the worker as root; or as a service of the user's systemd, or of the system's with User=, Delegate=yes and DelegateSubgroup=worker",
 	}
 }
 
@@ -98,12 +107,34 @@ func (m machine) namespaces() Finding {
 	return Finding{Name: name, Level: OK, Found: "up to " + strconv.Itoa(most)}
 }
 
+const noGroups = "limits on memory, processors and processor time are refused"
+
+// controlCost is what is missing without a controller.
+func controlCost(c cgroup.Controller) string {
+	if c == cgroup.Processes {
+		return "nothing bounds the threads of a sandbox's kernel but that kernel; its own limit on processes holds"
+	}
+	return "a limit on it is refused"
+}
+
+// limitSetting is the setting of the limit that a controller keeps.
+func limitSetting(c cgroup.Controller) string {
+	switch c {
+	case cgroup.CPU:
+		return "SANDBOX_CPU_LIMIT"
+	case cgroup.Memory:
+		return "SANDBOX_MEMORY_LIMIT"
+	case cgroup.Processes: // kept in the sandbox
+	}
+	return ""
+}
+
 // groups tries the control groups for real.
 func (m machine) groups() []Finding {
 	host, err := cgroup.Open(m.root, "doctor")
 	if err != nil {
 		return []Finding{{
-			Name: "control groups", Level: Weak, Found: err.Error(), Cost: "limits on memory, CPU and processes are refused",
+			Name: "control groups", Level: Weak, Found: err.Error(), Cost: noGroups,
 			Remedy: "mount the cgroup2 file system, and let the worker write below its own group (systemd: Delegate=yes)",
 		}}
 	}
@@ -111,14 +142,20 @@ func (m machine) groups() []Finding {
 	lacks := host.Lacks()
 	list := []Finding{{Name: "control groups", Level: OK, Found: host.Version()}}
 	if len(lacks) == len(cgroup.Controllers()) {
-		list[0].Level, list[0].Cost = Weak, "limits on memory, CPU and processes are refused"
+		list[0].Level, list[0].Cost = Weak, noGroups
 		list[0].Remedy = "mount the cgroup2 file system, and let the worker write below its own group (systemd: Delegate=yes)"
 	}
 	for _, c := range cgroup.Controllers() {
 		f := Finding{Name: fmt.Sprintf("control of %v", c), Level: OK, Found: "works"}
 		if why := lacks[c]; why != "" {
-			f.Level, f.Found = Weak, why
-			f.Cost, f.Remedy = "a limit on it is refused", "enable the controller, and let the worker write below its own group (systemd: Delegate=yes)"
+			f.Level, f.Found, f.Cost = Weak, why, controlCost(c)
+			if m.limited[c] {
+				f.Level, f.Cost = Lack, "the worker does not start: it is set to limit this"
+			}
+			f.Remedy = "enable the controller, and let the worker write below its own group (systemd: Delegate=yes)"
+			if setting := limitSetting(c); setting != "" {
+				f.Remedy += "; or run without the limit: " + setting + "=0"
+			}
 		}
 		list = append(list, f)
 	}

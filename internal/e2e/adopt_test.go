@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,10 +26,10 @@ func (c *counted) payload(i int) map[string]any {
 	// each. The one that floods goes over what a guest holds, more than once.
 	script := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo "out $i"; echo "err $i" >&2; sleep 0.25; done; exit %d`, c.lines, c.code)
 	payload := map[string]any{"action": "exec"}
-	switch {
-	case i%10 == 3:
+	switch i % 10 {
+	case 3:
 		script = fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo "out $i%s"; echo "err $i%s" >&2; done; sleep 3; exit %d`, c.lines, c.pad, c.pad, c.code)
-	case i%10 == 7:
+	case 7:
 		script = "cat > f; " + script
 		payload["stdin"] = "hello\n"
 	}
@@ -37,13 +38,41 @@ func (c *counted) payload(i int) map[string]any {
 }
 
 // TestAdoption kills a worker with -9 while twenty sandboxes work, and starts
-// it again: no byte and no exit code is missing, and no try was spent.
+// it again, once as a newer release; then it stops one that is to keep them. No
+// byte and no exit code is missing, and no try was spent.
 func TestAdoption(t *testing.T) {
 	needGVisor(t)
+	upgrade := newerRelease(t)
+	for i := range number(t, "ADOPTIONS", 2) {
+		t.Run(fmt.Sprint(i), func(t *testing.T) { adoption(t, upgrade) })
+	}
+}
+
+// newerRelease is a folder with the same binaries but for a sentry with
+// something behind its end, which makes it another file.
+func newerRelease(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"aurea", "aurea-guest", "aurea-sentry"} {
+		body, err := os.ReadFile(filepath.Join(binaries, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "aurea-sentry" {
+			body = append(body, "newer"...)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), body, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func adoption(t *testing.T, upgrade string) {
 	const sandboxes = 20
 	k := loneManager(t)
 	base := filepath.Join(dataFolder(t), "worker")
-	live := startWorker(t, k, base, sandboxes)
+	live := startWorker(t, k, binaries, base, sandboxes)
 
 	jobs := make([]*counted, sandboxes)
 	for i := range jobs {
@@ -64,12 +93,16 @@ func TestAdoption(t *testing.T) {
 		}
 		return true, ""
 	})
-	for range 2 {
-		if err := live.kill(); err != nil {
+	for _, release := range []string{upgrade, binaries, upgrade} {
+		if release == binaries {
+			if code, err := live.stop(); err != nil || code != 0 || !strings.Contains(live.said(), "sandboxes are kept for the next start") {
+				t.Fatalf("a worker that keeps its sandboxes ends with %d, %v", code, err)
+			}
+		} else if err := live.kill(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(700 * time.Millisecond) // they go on without a worker
-		live = startWorker(t, k, base, sandboxes)
+		time.Sleep(500 * time.Millisecond) // they go on without a worker
+		live = startWorker(t, k, release, base, sandboxes)
 		time.Sleep(300 * time.Millisecond)
 	}
 	adopted := 0
@@ -79,6 +112,10 @@ func TestAdoption(t *testing.T) {
 	if adopted < sandboxes/2 {
 		t.Errorf("only %d sandboxes were taken over", adopted)
 	}
+	if err := live.kill(); err != nil { // else it would keep nothing
+		t.Fatal(err)
+	}
+	live = startWorker(t, k, binaries, base, sandboxes, "AUREA_ON_STOP=end")
 	if code, err := live.stop(); err != nil || code != 0 {
 		t.Errorf("the worker ends with %d, %v:\n%s", code, err, live.said())
 	}
@@ -92,11 +129,12 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-func startWorker(t *testing.T, k *asker, base string, slots int) *process {
+func startWorker(t *testing.T, k *asker, release, base string, slots int, env ...string) *process {
 	t.Helper()
-	p, err := start([]string{
+	p, err := startFrom(release, append([]string{
 		"SANDBOX_BASE=" + base, "WORKER_ID=worker_a", "MANAGER_URL=" + k.base, "AUREA_DRIVER=gvisor", fmt.Sprint("AUREA_CONCURRENCY=", slots),
-	}, nil, "worker")
+		"AUREA_ON_STOP=keep",
+	}, env...), nil, "worker")
 	if err == nil {
 		t.Cleanup(func() {
 			_ = p.kill()

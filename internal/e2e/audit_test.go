@@ -333,6 +333,9 @@ func (a *auditor) folders(t *testing.T, p plant) {
 // integrity has the database check itself.
 func (a *auditor) integrity(t *testing.T, path string) {
 	t.Helper()
+	if path == "" || onPostgres() {
+		return // the server looks after its own files
+	}
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")
 	if err != nil {
 		t.Fatal(err)

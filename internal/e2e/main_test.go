@@ -36,11 +36,20 @@ func (s suite) Run() int {
 		return 1
 	}
 	binaries = dir
+	if err := bases.start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if err := takeImages(); err != nil {
 		fmt.Fprintln(os.Stderr, "take the host's image:", err)
+		_ = bases.stop()
 		return 1
 	}
 	code := s.M.Run()
+	if err := bases.stop(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	if found := left(dir); len(found) > 0 && code == 0 {
 		fmt.Fprintln(os.Stderr, "left running:\n"+strings.Join(found, "\n"))
 		return 1

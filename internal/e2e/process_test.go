@@ -32,8 +32,17 @@ type process struct {
 // start runs the program with these variables and nothing else of our
 // environment. A socket becomes its file 3.
 func start(env []string, socket *os.File, args ...string) (*process, error) {
+	return startFrom(binaries, env, socket, args...)
+}
+
+// startFrom is start with the program of another folder.
+func startFrom(folder string, env []string, socket *os.File, args ...string) (*process, error) {
+	env, err := bases.env(env, args)
+	if err != nil {
+		return nil, err
+	}
 	p := &process{ended: make(chan struct{}), more: make(chan struct{})}
-	p.cmd = exec.Command(filepath.Join(binaries, "aurea"), args...)
+	p.cmd = exec.Command(filepath.Join(folder, "aurea"), args...)
 	p.cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "AUREA_IMAGES=" + images}, env...)
 	p.cmd.Dir = "/"
 	if socket != nil {

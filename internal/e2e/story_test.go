@@ -35,7 +35,8 @@ import (
 //	                   prints the status, then the body
 //	exec types         prints the types of events, from lines of JSON
 //
-// and the condition [gvisor], which holds where real sandboxes can be made.
+// and the conditions [gvisor], which holds where real sandboxes can be made, and
+// [postgres], which holds when the stories are played on PostgreSQL.
 func TestStories(t *testing.T) {
 	t.Parallel()
 	if !hasGVisor() {
@@ -57,6 +58,9 @@ func TestStories(t *testing.T) {
 		Condition: func(cond string) (bool, error) {
 			if cond == "gvisor" {
 				return hasGVisor(), nil
+			}
+			if cond == "postgres" {
+				return onPostgres(), nil
 			}
 			return false, fmt.Errorf("no such condition: %s", cond)
 		},

@@ -21,14 +21,16 @@ type Record struct {
 	PayloadSHA256 string   `json:"payload_sha256"`
 	Command       []string `json:"command,omitempty"`
 
-	Sandbox   string          `json:"sandbox,omitempty"`
-	Driver    string          `json:"driver"`
-	Isolation string          `json:"isolation"`
-	Image     string          `json:"image"`
-	Network   sandbox.Network `json:"network"`
-	Asked     sandbox.Limits  `json:"limits_asked"`
-	Enforced  sandbox.Limits  `json:"limits_enforced"`
-	Timeout   time.Duration   `json:"timeout_ns"`
+	Sandbox   string `json:"sandbox,omitempty"`
+	Driver    string `json:"driver"`
+	Isolation string `json:"isolation"`
+	Image     string `json:"image"`
+	// ImageDigest is what the name stood for when the sandbox was made.
+	ImageDigest string          `json:"image_digest,omitempty"`
+	Network     sandbox.Network `json:"network"`
+	Asked       sandbox.Limits  `json:"limits_asked"`
+	Enforced    sandbox.Limits  `json:"limits_enforced"`
+	Timeout     time.Duration   `json:"timeout_ns"`
 
 	Verdict  sandbox.Verdict `json:"verdict"`
 	Cause    string          `json:"cause,omitempty"` // which limit, killed by whom, what was lost

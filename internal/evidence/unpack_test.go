@@ -98,6 +98,36 @@ func TestUnpackHostileStream(t *testing.T) {
 	}
 }
 
+// TestUnpackTwinNames brings names that are one on some systems: none takes the
+// place of another, and none is lost.
+func TestUnpackTwinNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data := stream(t,
+		regular("readme", "1"), regular("README", "2"), regular("caf\u00e9", "3"), regular("cafe\u0301", "4"),
+		regular("./readme", "6"), regular("x//readme", "7"), regular("x/readme", "8"),
+	)
+	got, err := Unpack(t.Context(), bytes.NewReader(data), dir, DefaultBounds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, name := range []string{"readme", "README", "caf\u00e9", "cafe\u0301", "x/readme"} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+		}
+		found[name] = string(text)
+	}
+	want := map[string]string{"readme": "1", "README": "2", "caf\u00e9": "3", "cafe\u0301": "4", "x/readme": "7"}
+	if d := cmp.Diff(want, found); d != "" {
+		t.Error(d)
+	}
+	if len(got.Skipped) != 2 {
+		t.Errorf("skipped %q, want the two that came late", got.Skipped)
+	}
+}
+
 func entries(t testing.TB, dir string) (names []string) {
 	t.Helper()
 	all, err := os.ReadDir(dir)

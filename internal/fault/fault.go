@@ -26,6 +26,7 @@ const (
 	TooLarge                    // over a size bound
 	Exhausted                   // over a rate or quota; try again later
 	Unavailable                 // a part that is needed is away; try again later
+	Gone                        // the thing was here and was removed for good
 )
 
 // String returns the stable, lower-case name of the kind.
@@ -49,13 +50,15 @@ func (k Kind) String() string {
 		return "exhausted"
 	case Unavailable:
 		return "unavailable"
+	case Gone:
+		return "gone"
 	}
 	return fmt.Sprintf("kind(%d)", int(k))
 }
 
 // Kinds lists every kind, for tables that must cover them all.
 func Kinds() []Kind {
-	return []Kind{Internal, Invalid, NotFound, Conflict, Unauthenticated, Denied, TooLarge, Exhausted, Unavailable}
+	return []Kind{Internal, Invalid, NotFound, Conflict, Unauthenticated, Denied, TooLarge, Exhausted, Unavailable, Gone}
 }
 
 // Status returns the HTTP status that stands for the kind, the same at every
@@ -78,6 +81,8 @@ func (k Kind) Status() int {
 		return 429
 	case Unavailable:
 		return 503
+	case Gone:
+		return 410
 	case Internal:
 		return 500
 	}

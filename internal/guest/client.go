@@ -19,6 +19,10 @@ import (
 	"github.com/aurea-dev/aurea/internal/guest/wire"
 )
 
+// CodeVersion is the code of the fault of Connect for a guest that speaks another
+// version. It was not harmed, and the release that it is of can meet it again.
+const CodeVersion = "guest_version"
+
 // pipeSize is what we ask the kernel to let the guest's FIFO hold.
 const pipeSize = 256 << 10
 
@@ -126,8 +130,10 @@ func (c *Client) handshake(ctx context.Context, r *bufio.Reader) error {
 	stop := interruptible(ctx, c.out.SetReadDeadline)
 	defer stop()
 	welcome := wire.AppendFrame(nil, wire.TypeWelcome, 0, 0, nonce[:])
-	err := skipTo(r, welcome)
+	version, err := skipTo(r, welcome)
 	switch {
+	case err == nil && version != wire.Version:
+		return fault.New(fault.Unavailable, "the guest is of another release: it speaks version %d, this one %d", version, wire.Version).WithCode(CodeVersion)
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
@@ -140,32 +146,33 @@ func (c *Client) handshake(ctx context.Context, r *bufio.Reader) error {
 	return fmt.Errorf("meet the guest: %w", err)
 }
 
-// skipTo reads r up to and including mark. When r ends before that, what came
-// last is left in its buffer.
-func skipTo(r *bufio.Reader, mark []byte) error {
+// skipTo reads r up to and including mark, whatever its version, and returns
+// that. When r ends before it, what came last is left in its buffer.
+func skipTo(r *bufio.Reader, mark []byte) (version uint8, err error) {
 	for skipped := 0; skipped < maxStale; {
 		if _, err := r.Peek(len(mark)); err != nil {
-			return err
+			return 0, err
 		}
 		seen, _ := r.Peek(r.Buffered())
-		if i := bytes.Index(seen, mark); i >= 0 {
+		if i := bytes.Index(seen[1:], mark[1:]); i >= 0 {
+			version = seen[i]
 			_, err := r.Discard(i + len(mark))
-			return err
+			return version, err
 		}
 		if _, err := r.Peek(len(seen) + 1); errors.Is(err, io.EOF) {
-			return err
+			return 0, err
 		} else if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return err
+			return 0, err
 		}
 		if r.Buffered() > r.Size()/2 { // the mark may have begun at its end
 			n, err := r.Discard(r.Buffered() - len(mark))
 			if err != nil {
-				return err
+				return 0, err
 			}
 			skipped += n
 		}
 	}
-	return fault.New(fault.Unavailable, "the guest says something else than hello")
+	return 0, fault.New(fault.Unavailable, "the guest says something else than hello")
 }
 
 // interruptible lets the end of ctx end reads or writes under way, through the

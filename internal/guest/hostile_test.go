@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -300,6 +302,28 @@ func TestLastWords(t *testing.T) {
 	}
 	if _, err := Connect(t.Context(), l.paths[0], l.paths[1], time.Now()); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a FIFO that nobody holds: %v", err)
+	}
+}
+
+// A guest of another release is refused with that as the reason, at once.
+func TestAnotherVersion(t *testing.T) {
+	t.Parallel()
+	for _, stale := range []int{0, 100, maxStale / 2} {
+		l := newLiar(t)
+		said := make(chan struct{})
+		go func() {
+			defer close(said)
+			_, nonce := l.expect(wire.TypeHello)
+			welcome := wire.AppendFrame(bytes.Repeat([]byte{0}, stale), wire.TypeWelcome, 0, 0, nonce)
+			welcome[stale] = wire.Version + 1
+			_, _ = l.out.Write(welcome)
+		}()
+		_, err := Connect(t.Context(), l.paths[0], l.paths[1], time.Now())
+		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != CodeVersion || !strings.Contains(err.Error(), fmt.Sprintf("version %d", wire.Version+1)) {
+			t.Errorf("behind %d bytes: %v", stale, err)
+		}
+		l.out.Close()
+		<-said
 	}
 }
 

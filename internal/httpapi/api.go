@@ -1,5 +1,5 @@
 // Package httpapi is the native HTTP door of the manager: REST under /api/v1
-// and under the bare paths that older clients use, server-sent events, and the
+// and under the bare paths that older clients use, server-sent events, WebSockets, and the
 // OpenAPI description with its two pages.
 //
 // It reads requests strictly, says who asks and whether they may, calls the
@@ -17,8 +17,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/trace"
 )
 
 // Bounds of this door.
@@ -42,6 +44,9 @@ type Config struct {
 	Origins []string // origins whose pages may change things
 	Logger  *slog.Logger
 	Now     func() time.Time
+	// Observe is told of every request, see guard.Config.
+	Observe func(method, route string, status int, took time.Duration)
+	Tracer  *trace.Tracer // follows requests; nil is off
 }
 
 // API is the door: an http.Handler.
@@ -54,6 +59,7 @@ type API struct {
 	started time.Time
 	routes  []Route
 	streams *streams
+	sockets *sockets
 
 	ending  sync.Once
 	endings chan struct{} // closed when streams should end
@@ -78,10 +84,10 @@ func New(cfg Config) (*API, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &API{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), started: cfg.Now(), streams: newStreams(), endings: make(chan struct{})}
+	a := &API{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), started: cfg.Now(), streams: newStreams(), sockets: newSockets(), endings: make(chan struct{})}
 	a.huma = newHuma(a.mux)
 	a.registerAll()
-	front, err := guard.Wrap(a.mux, guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log})
+	front, err := guard.Wrap(a.traced(a.mux), guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log, Observe: cfg.Observe})
 	if err != nil {
 		return nil, fmt.Errorf("make HTTP door: %w", err)
 	}
@@ -98,11 +104,30 @@ func (a *API) registerAll() {
 	a.registerWork()
 	a.registerControl()
 	a.registerEvents()
+	a.registerSockets()
 	a.registerRecords()
 	a.registerLogs()
 	a.registerQueue()
 	a.registerSystem()
+	a.registerHistory()
 	a.mux.HandleFunc("/", a.nowhere)
+}
+
+// traced makes each request a span, under the place that its traceparent names.
+func (a *API) traced(next http.Handler) http.Handler {
+	if a.cfg.Tracer == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, span := a.cfg.Tracer.Start(trace.With(r.Context(), trace.Parse(r.Header.Get("traceparent"))), r.Method, trace.Server)
+		inner := r.WithContext(ctx)
+		defer func() {
+			r.Pattern = inner.Pattern // for those around us
+			span.Rename(inner.Pattern)
+			span.End()
+		}()
+		next.ServeHTTP(w, inner)
+	})
 }
 
 // ServeHTTP answers a request.
@@ -116,9 +141,28 @@ func (a *API) Mount(pattern string, action policy.Action, h http.Handler) {
 	a.mux.Handle(pattern, a.admitted(action, h))
 }
 
+// Oversee serves a handler of figures about everybody's jobs, for those who may
+// see everybody's.
+func (a *API) Oversee(pattern string, h http.Handler) {
+	a.Mount(pattern, policy.Read, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, _ := policy.From(r.Context()); !c.SeesAll() {
+			a.refuse(w, r, fault.New(fault.Denied, "A key of kind %q sees only its own jobs, and this is about everybody's.", c.Kind))
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+}
+
 // Routes lists every route with what it demands.
 func (a *API) Routes() []Route { return append([]Route(nil), a.routes...) }
 
 // EndStreams ends the streams that are open, and those that are opened later,
 // so that the server can shut down; their clients come back with their cursor.
 func (a *API) EndStreams() { a.ending.Do(func() { close(a.endings) }) }
+
+// Close ends the streams and waits for those that http.Server does not wait
+// for: sockets are not its connections any more.
+func (a *API) Close() {
+	a.EndStreams()
+	a.sockets.wait()
+}

@@ -339,7 +339,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"GET /api/v1/queue/dead read", "GET /api/v1/queue/stats read", "GET /api/v1/workers read",
+		"POST /api/v1/gc manage", "GET /api/v1/queue/dead read", "GET /api/v1/queue/stats read", "GET /api/v1/workers read",
 		"GET /{$} public", "GET /docs public", "GET /docs/start.js public", "GET /docs/swagger-ui-bundle.js public", "GET /docs/swagger-ui.css public",
 		"GET /redoc public", "GET /redoc/page.css public", "GET /redoc/redoc.standalone.js public", "GET /redoc/start.js public",
 		"GET /openapi.json public", "GET /openapi.yaml public",
@@ -347,7 +347,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 	for _, both := range []string{
 		"GET /events read", "GET /health public", "GET /jobs read", "GET /jobs/{id} read", "GET /jobs/{id}/artifacts read",
 		"GET /jobs/{id}/artifacts/{name} read", "GET /jobs/{id}/events read", "GET /jobs/{id}/evidence read", "GET /jobs/{id}/logs read",
-		"GET /jobs/{id}/snapshot read", "GET /ready public", "POST /jobs/{id}/assign control", "POST /jobs/{id}/cancel control",
+		"GET /jobs/{id}/snapshot read", "GET /ready public", "GET /ws/events read", "GET /ws/job/{id} read", "POST /jobs/{id}/assign control", "POST /jobs/{id}/cancel control",
 		"POST /jobs/{id}/claim work", "POST /jobs/{id}/complete work", "POST /jobs/{id}/heartbeat work", "POST /jobs/{id}/retry control",
 		"POST /jobs/{id}/stream work", "POST /jobs/{id}/submit work", "POST /jobs/{id}/validate work", "POST /prds submit",
 	} {

@@ -37,7 +37,8 @@ type fake struct {
 	keys    map[string]policy.Caller
 	health  job.Health
 	down    error
-	last    any // what the last changing call was given
+	floor   int64 // events up to here were removed
+	last    any   // what the last changing call was given
 }
 
 type reply struct {
@@ -248,6 +249,9 @@ func (f *fake) Events(_ context.Context, ef event.Filter, limit int) ([]event.Ev
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []event.Event
+	if ef.After != 0 && ef.After < f.floor {
+		return nil, fault.New(fault.Gone, "there is a gap").WithCode("gap")
+	}
 	for _, e := range f.events {
 		if ef.Matches(e) && len(out) < limit && !store.Full(out, store.EventBytes) {
 			out = append(out, e)
@@ -260,6 +264,22 @@ func (f *fake) LastEvent(context.Context) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return int64(len(f.events)), f.down
+}
+
+func (f *fake) CheckCursor(_ context.Context, after int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if after != 0 && after < f.floor {
+		return fault.New(fault.Gone, "there is a gap").WithCode("gap")
+	}
+	return nil
+}
+
+func (f *fake) Collect(_ context.Context, dry bool) (job.Collection, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = dry
+	return job.Collection{DryRun: dry, Plans: 1, Events: 2, BlobBytes: 3}, nil
 }
 
 func (f *fake) WatchEvents(ctx context.Context) <-chan struct{} {

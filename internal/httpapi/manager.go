@@ -62,6 +62,8 @@ type History interface {
 	Events(ctx context.Context, f event.Filter, limit int) ([]event.Event, error)
 	// LastEvent returns the cursor of the newest event, whoever's it is.
 	LastEvent(ctx context.Context) (int64, error)
+	// CheckCursor refuses a cursor that is older than what is kept.
+	CheckCursor(ctx context.Context, after int64) error
 	// WatchEvents returns a channel that gets a value after new events, and is
 	// closed when ctx ends.
 	WatchEvents(ctx context.Context) <-chan struct{}
@@ -85,6 +87,9 @@ type Overseer interface {
 	Health(ctx context.Context) (job.Health, error)
 	// Ready returns nil when requests can be served.
 	Ready(ctx context.Context) error
+	// Collect removes what is older than its retention, or says what it would
+	// remove.
+	Collect(ctx context.Context, dry bool) (job.Collection, error)
 }
 
 // Authenticator turns a secret into a caller.

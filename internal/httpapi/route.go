@@ -23,7 +23,7 @@ const public policy.Action = ""
 
 // bare lists the first words of the paths that are also served without the
 // version, for clients that know only those.
-func bare() []string { return []string{"prds", "jobs", "events", "health", "ready"} }
+func bare() []string { return []string{"prds", "jobs", "events", "ws", "health", "ready"} }
 
 // route describes one operation.
 type route struct {

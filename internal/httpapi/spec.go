@@ -23,7 +23,7 @@ func Spec() ([]byte, error) {
 // describe says what OpenAPI cannot learn from the operations.
 func describe(api *huma.OpenAPI) {
 	api.Info.Description = "Aurea gives every agent, and every piece of untrusted code, a computer of its own.\n\n" +
-		"The paths under `/api/v1` that begin with `prds`, `jobs`, `events`, `health` and `ready` are served without that prefix too.\n\n" +
+		"The paths under `/api/v1` that begin with `prds`, `jobs`, `events`, `ws`, `health` and `ready` are served without that prefix too.\n\n" +
 		"Every error is a problem (RFC 9457) with a stable `code` and a `detail` that says what was wrong and what to do about it: " +
 		"422 for input that cannot be taken (also for a body that is not JSON), 409 for a state that forbids it, 413 for a body over 8 MiB, " +
 		"429 and 503 with `Retry-After`.\n\n" +

@@ -43,6 +43,10 @@ func (a *API) eventStream(ctx context.Context, c *Cursor, f event.Filter, given 
 			return nil, err
 		}
 		f.After = last
+	} else if err := a.cfg.Manager.CheckCursor(ctx, f.After); err != nil {
+		cancel(err)
+		leave()
+		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(huma.Context) {
 		defer leave()
@@ -64,7 +68,7 @@ func (a *API) follow(ctx context.Context, s *eventWriter, f event.Filter, wake <
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	for {
-		if err := a.catchUp(ctx, s, &f); err != nil {
+		if err := a.catchUp(ctx, s.events, &f); err != nil {
 			return err
 		}
 		select {
@@ -85,14 +89,14 @@ func (a *API) follow(ctx context.Context, s *eventWriter, f event.Filter, wake <
 }
 
 // catchUp sends what the reader has not seen, page by page.
-func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) error {
+func (a *API) catchUp(ctx context.Context, send func([]event.Event) error, f *event.Filter) error {
 	for {
 		select {
 		case <-a.endings:
 			return nil
 		default:
 		}
-		if more, err := a.sendPage(ctx, s, f); err != nil || !more {
+		if more, err := a.sendPage(ctx, send, f); err != nil || !more {
 			return err
 		}
 	}
@@ -101,7 +105,7 @@ func (a *API) catchUp(ctx context.Context, s *eventWriter, f *event.Filter) erro
 // sendPage sends one page and reports whether there may be another. The end of
 // the record is looked up first, so that the cursor can pass what the filter
 // leaves out.
-func (a *API) sendPage(ctx context.Context, s *eventWriter, f *event.Filter) (more bool, err error) {
+func (a *API) sendPage(ctx context.Context, send func([]event.Event) error, f *event.Filter) (more bool, err error) {
 	var last int64
 	events, done, err := a.streams.page(ctx, func() (events []event.Event, err error) {
 		if last, err = a.cfg.Manager.LastEvent(ctx); err == nil && last > f.After {
@@ -116,7 +120,7 @@ func (a *API) sendPage(ctx context.Context, s *eventWriter, f *event.Filter) (mo
 	if last <= f.After {
 		return false, nil
 	}
-	if err := s.events(events); err != nil {
+	if err := send(events); err != nil {
 		return false, err
 	}
 	if len(events) > 0 {

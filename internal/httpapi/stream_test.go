@@ -30,6 +30,7 @@ func serve(t *testing.T) (door, *httptest.Server) {
 		d.api.EndStreams()
 		s.Client().CloseIdleConnections()
 		s.Close()
+		d.api.Close()
 	})
 	return d, s
 }

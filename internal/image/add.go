@@ -55,13 +55,11 @@ func (s *Store) add(ctx context.Context, from source, name, said string, progres
 // enter makes the root of an image whose blobs are here, and writes it into
 // the index.
 func (s *Store) enter(ctx context.Context, r Record, name string, progress Progress) (Record, error) {
-	if s.guest != "" {
-		var err error
-		if r.Left, r.LeftCount, err = s.makeRoot(ctx, r, progress); err != nil {
-			return Record{}, err
-		}
+	var err error
+	if r.Left, r.LeftCount, err = s.makeRoot(ctx, r, progress); err != nil {
+		return Record{}, err
 	}
-	err := s.change(ctx, func(i *index) error {
+	err = s.change(ctx, func(i *index) error {
 		if old, ok := i.Images[r.Digest]; ok { // it is the same image, and came before
 			r.Added, r.Source = old.Added, old.Source
 			if r.LeftCount == 0 { // its root was there already

@@ -177,7 +177,7 @@ func TestBoot(t *testing.T) {
 		}
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	store, err := image.Open(image.Config{Dir: filepath.Join(dir, "images"), Guest: guest, Host: host, Logger: log})
+	store, err := image.Open(image.Config{Dir: filepath.Join(dir, "images"), Host: host, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestBoot(t *testing.T) {
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d, err := gvisor.New(t.Context(), gvisor.Config{StateDir: state, Sentry: sentry, Images: store, Logger: log})
+	d, err := gvisor.New(t.Context(), gvisor.Config{StateDir: state, Sentry: sentry, Guest: guest, Images: store, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,18 +28,12 @@ type bytesKeeper interface {
 }
 
 // furnish adds what a sandbox needs to a root, whatever the image has in its
-// place: the guest, the workspace, a /tmp, and folders to mount over.
-func (t *tree) furnish(guest []byte, into bytesKeeper) error {
-	ours := erofs.NewFolder(0o755)
-	data, err := into.Append(bytes.NewReader(guest), int64(len(guest)))
-	if err != nil {
-		return fmt.Errorf("write the guest: %w", err)
-	}
-	ours.Entries["guest"] = &erofs.Node{Mode: erofs.Regular | 0o555, Data: data}
-	t.root.Entries[".aurea"] = ours
+// place: the workspace, a /tmp, and folders to mount over, also for the guest.
+// Who changes it gives rootForm another name.
+func (t *tree) furnish(into bytesKeeper) error {
 	t.root.Mode |= 0o555 // everybody gets in
 
-	for _, name := range []string{"proc", "dev", "sys"} {
+	for _, name := range []string{".aurea", "proc", "dev", "sys"} {
 		t.root.Entries[name] = erofs.NewFolder(0o755)
 	}
 	workspace := t.ownFolder("workspace")

@@ -26,8 +26,8 @@ type Collected struct {
 	InUse int `json:"in_use"`
 }
 
-// GC removes images that have no name, blobs that no image needs, roots of
-// earlier guests, and what crashes left. Roots that are in keep, and those that
+// GC removes images that have no name, blobs that no image needs, roots of an
+// earlier form, and what crashes left. Roots that are in keep, and those that
 // any process has open, stay. With dry nothing is removed.
 func (s *Store) GC(ctx context.Context, keep []string, dry bool) (Collected, error) {
 	use, err := takeLock(ctx, filepath.Join(s.config.Dir, "locks", "use"), true)
@@ -74,16 +74,12 @@ func (s *Store) GC(ctx context.Context, keep []string, dry bool) (Collected, err
 		for _, l := range r.Layers {
 			blobs[hexOf(l.Digest)] = true
 		}
-		if s.guest != "" {
-			roots[filepath.Base(s.rootPath(digest))] = true
-		}
+		roots[filepath.Base(s.rootPath(digest))] = true
 	}
 	if err := s.collectBlobs(blobs, dry, &got); err != nil {
 		return got, err
 	}
-	if s.guest != "" { // else it is not known which are the present guest's
-		err = s.collectRoots(roots, keep, dry, &got)
-	}
+	err = s.collectRoots(roots, keep, dry, &got)
 	if !dry {
 		s.sweep()
 	}

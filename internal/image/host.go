@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -73,9 +74,9 @@ func DefaultHost() Host {
 }
 
 // state tells one state of the host's programs from another, in a moment.
-func (h Host) state(guest string) (string, error) {
+func (h Host) state() (string, error) {
 	sum := sha256.New()
-	_, _ = fmt.Fprintf(sum, "%#v %q\n", h, guest)
+	_, _ = fmt.Fprintf(sum, "%#v %q\n", h, rootForm)
 	for _, pattern := range h.Signs {
 		found, err := filepath.Glob(filepath.Join(h.Top, pattern))
 		if err != nil {
@@ -103,9 +104,6 @@ func (s *Store) TakeHost(ctx context.Context, progress Progress) (Record, error)
 }
 
 func (s *Store) takeHost(ctx context.Context, progress Progress) (Record, error) {
-	if s.guest == "" {
-		return Record{}, fault.New(fault.Unavailable, "a root needs the guest, which was not found (build it with make build)")
-	}
 	use, err := s.using(ctx)
 	if err != nil {
 		return Record{}, err
@@ -116,7 +114,7 @@ func (s *Store) takeHost(ctx context.Context, progress Progress) (Record, error)
 		return Record{}, err
 	}
 	defer l.release()
-	state, err := s.config.Host.state(s.guest)
+	state, err := s.config.Host.state()
 	if err != nil {
 		return Record{}, err
 	}
@@ -125,7 +123,7 @@ func (s *Store) takeHost(ctx context.Context, progress Progress) (Record, error)
 	}
 	s.config.Logger.Info("taking an image of the host's own programs; this happens once, and again when they change")
 	started := time.Now()
-	r, err := s.copyHost(ctx, progress)
+	r, err := s.copyHost(ctx, s.sayProgress(progress))
 	if err != nil {
 		return Record{}, err
 	}
@@ -140,6 +138,20 @@ func (s *Store) takeHost(ctx context.Context, progress Progress) (Record, error)
 		return Record{}, err
 	}
 	return r, s.dropHosts(ctx, r.Digest)
+}
+
+// sayProgress also writes into the log how far it has come, a few times: whoever
+// starts Aurea for the first time waits for this.
+func (s *Store) sayProgress(progress Progress) Progress {
+	const parts = 5
+	var said atomic.Int64
+	return func(step Step) {
+		progress.tell(step)
+		now := parts * step.Done / max(step.Total, 1)
+		if last := said.Load(); now > last && said.CompareAndSwap(last, now) {
+			s.config.Logger.Info("taking the host's image", "percent", 100*step.Done/max(step.Total, 1), "bytes", step.Done, "of", step.Total)
+		}
+	}
 }
 
 // hostRecord returns the host's image that is there, with its root.
@@ -175,7 +187,7 @@ func (s *Store) copyHost(ctx context.Context, progress Progress) (Record, error)
 		return Record{}, err
 	}
 	digest := v.digest()
-	if err := s.finishRoot(f, v.tree, w, s.rootPath(digest)); err != nil {
+	if err := finishRoot(f, v.tree, w, s.rootPath(digest)); err != nil {
 		return Record{}, err
 	}
 	return Record{Digest: digest, Size: v.total, Left: v.tree.left, LeftCount: v.tree.leftN}, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,14 +75,15 @@ func aHost(t testing.TB) Host {
 func TestHost(t *testing.T) {
 	t.Parallel()
 	h := aHost(t)
-	s := open(t, func(c *Config) { c.Host = h })
+	var said bytes.Buffer
+	s := open(t, func(c *Config) { c.Host, c.Logger = h, slog.New(slog.NewTextHandler(&said, nil)) })
 	got := rootOf(t, s, "host")
 	owner := strings.Fields(got["/usr/bin/sudo"])[1]
 	for path, want := range map[string]string{
 		"/usr/bin/python3": "755 " + owner + " python", "/usr/bin/python3.11": "755 " + owner + " python", "/usr/bin/sudo": "755 " + owner + " sudo",
 		"/bin": "777 " + owner + " -> usr/bin", "/etc/ssl/certs/ca.pem": "644 " + owner + " public", "/etc/ld.so.cache": "644 " + owner + " cache",
 		"/etc/alternatives/py": "777 " + owner + " -> /usr/bin/python3", "/usr/share/locale/en_GB/x": "644 " + owner + " English",
-		"/etc/hostname": "644 0 sandbox\n", "/.aurea/guest": "555 0 the guest", "/workspace": "755 1000 /", "/var/tmp": "1777 0 /",
+		"/etc/hostname": "644 0 sandbox\n", "/.aurea": "755 0 /", "/workspace": "755 1000 /", "/var/tmp": "1777 0 /",
 	} {
 		if got[path] != want {
 			t.Errorf("%s is %q, not %q", path, got[path], want)
@@ -93,6 +95,9 @@ func TestHost(t *testing.T) {
 				t.Errorf("%s shows %q", path, content)
 			}
 		}
+	}
+	if n := strings.Count(said.String(), "percent=100"); n != 1 {
+		t.Errorf("the log says %d times that it is done:\n%s", n, said.String())
 	}
 	r, err := s.Find("host")
 	if err != nil || r.LeftCount != 2 {
@@ -109,6 +114,13 @@ func TestHostChanges(t *testing.T) {
 	t.Parallel()
 	h := aHost(t)
 	s, ctx := open(t, func(c *Config) { c.Host = h }), t.Context()
+	stale := func(want bool) {
+		t.Helper()
+		if got, err := s.Stale(); err != nil || got != want {
+			t.Errorf("the image is stale: %t, %v", got, err)
+		}
+	}
+	stale(false) // there is none
 	before, err := s.Resolve(ctx, "")
 	if err != nil || before.Name != "host" {
 		t.Fatal(before, err)
@@ -119,6 +131,7 @@ func TestHostChanges(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(h.Top, "usr/bin/new"), []byte("new"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	stale(true)
 	if still, err := s.Resolve(ctx, "host"); err != nil || still.Root != before.Root {
 		t.Error(still, err)
 	}
@@ -129,6 +142,7 @@ func TestHostChanges(t *testing.T) {
 	if err := s.Prepare(ctx, nil, ""); err != nil {
 		t.Fatal(err)
 	}
+	stale(false)
 	after, err := s.Resolve(ctx, "host")
 	if err != nil || after.Digest == before.Digest {
 		t.Fatal(after, err)

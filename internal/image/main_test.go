@@ -69,19 +69,9 @@ func layerOf(t testing.TB, entries ...entry) []byte {
 	return b.Bytes()
 }
 
-// guestFile is a file that stands for the guest.
-func guestFile(t testing.TB, content string) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "guest")
-	if err := os.WriteFile(name, []byte(content), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
 func open(t testing.TB, change ...func(*Config)) *Store {
 	t.Helper()
-	c := Config{Dir: filepath.Join(t.TempDir(), "images"), Guest: guestFile(t, "the guest"), Architecture: "amd64", Host: testHost(t)}
+	c := Config{Dir: filepath.Join(t.TempDir(), "images"), Architecture: "amd64", Host: testHost(t)}
 	for _, f := range change {
 		f(&c)
 	}

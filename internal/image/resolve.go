@@ -36,7 +36,7 @@ func (s *Store) Resolve(ctx context.Context, name string) (sandbox.Image, error)
 	}
 	switch {
 	case there:
-	case r.Host != "": // made for another guest, or removed
+	case r.Host != "": // of an earlier form, or removed
 		if r, err = s.TakeHost(ctx, nil); err != nil {
 			return sandbox.Image{}, err
 		}
@@ -69,6 +69,21 @@ func (s *Store) DefaultName() string {
 		return HostName
 	}
 	return known
+}
+
+// Stale reports whether the default image is the host's, can be used, and shows
+// the host as it was and is no more. Whoever cannot wait uses it until Prepare
+// has taken it anew.
+func (s *Store) Stale() (bool, error) {
+	if s.DefaultName() != HostName {
+		return false, nil
+	}
+	r, usable, err := s.hostRecord()
+	if err != nil || !usable {
+		return false, err
+	}
+	state, err := s.config.Host.state()
+	return err == nil && r.Host != state, err
 }
 
 // Prepare makes the roots of images ready; "" is the default. The host's image

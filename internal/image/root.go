@@ -2,8 +2,6 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/image/erofs"
 )
 
@@ -57,10 +54,13 @@ func (d document) check() error {
 	return nil
 }
 
+// rootForm names what furnish adds to an image, and how: another form means
+// other roots, made from the same blobs.
+const rootForm = "2"
+
 // rootPath is where the root of an image is, or will be.
 func (s *Store) rootPath(digest string) string {
-	const short = 16
-	return filepath.Join(s.config.Dir, "roots", hexOf(digest)+"-"+s.guest[:min(short, len(s.guest))]+".erofs")
+	return filepath.Join(s.config.Dir, "roots", hexOf(digest)+"-"+rootForm+".erofs")
 }
 
 func (s *Store) hasRoot(digest string) (bool, error) {
@@ -74,9 +74,6 @@ func (s *Store) hasRoot(digest string) (bool, error) {
 // makeRoot makes the root of an image from its blobs, unless it is there. Of
 // several that want it at once one makes it, and the others wait.
 func (s *Store) makeRoot(ctx context.Context, r Record, progress Progress) ([]Left, int, error) {
-	if s.guest == "" {
-		return nil, 0, fault.New(fault.Unavailable, "a root needs the guest, which was not found (build it with make build)")
-	}
 	l, err := s.making(ctx, r.Digest)
 	if err != nil {
 		return nil, 0, err
@@ -107,22 +104,15 @@ func (s *Store) makeRoot(ctx context.Context, r Record, progress Progress) ([]Le
 			return nil, 0, fmt.Errorf("unpack layer %d of %d: %w", i+1, len(r.Layers), err)
 		}
 	}
-	if err := s.finishRoot(f, t, w, s.rootPath(r.Digest)); err != nil {
+	if err := finishRoot(f, t, w, s.rootPath(r.Digest)); err != nil {
 		return nil, 0, err
 	}
 	return t.left, t.leftN, nil
 }
 
 // finishRoot adds what is ours and gives the root its place.
-func (s *Store) finishRoot(f aside, t *tree, w *erofs.Writer, path string) error {
-	guest, err := os.ReadFile(s.config.Guest)
-	if err != nil {
-		return fmt.Errorf("read the guest: %w", err)
-	}
-	if sum := sha256.Sum256(guest); hex.EncodeToString(sum[:]) != s.guest {
-		return fault.New(fault.Unavailable, "the guest was replaced while this process runs; start it again")
-	}
-	if err := t.furnish(guest, w); err != nil {
+func finishRoot(f aside, t *tree, w *erofs.Writer, path string) error {
+	if err := t.furnish(w); err != nil {
 		return err
 	}
 	if err := w.Finish(t.root); err != nil {

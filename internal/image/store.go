@@ -2,11 +2,8 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -24,8 +21,6 @@ import (
 type Config struct {
 	// Dir is the store's own folder.
 	Dir string
-	// Guest is the guest's binary. Without it no roots can be made.
-	Guest string
 	// Default is the image of requests that name none; if it is not there they
 	// get the host's.
 	Default string
@@ -47,7 +42,6 @@ type Config struct {
 // Store keeps images. It may be used from several goroutines.
 type Store struct {
 	config Config
-	guest  string // its digest, or ""
 
 	mu     sync.Mutex
 	cached index
@@ -85,27 +79,8 @@ func Open(c Config) (*Store, error) {
 		}
 	}
 	s := &Store{config: c}
-	if c.Guest != "" {
-		var err error
-		if s.guest, err = digestOf(c.Guest); err != nil {
-			return nil, fmt.Errorf("read the guest: %w", err)
-		}
-	}
 	s.sweep()
 	return s, nil
-}
-
-func digestOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // aside is a file that is not there yet. While its writer lives it is locked,

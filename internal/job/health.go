@@ -13,3 +13,28 @@ type Health struct {
 	// Paused is why some of them take no jobs for now, one reason for each.
 	Paused []string
 }
+
+// Figures are what is measured of the whole, for whoever watches it.
+type Figures struct {
+	Jobs         map[State]int64
+	DeadLetters  int64
+	OldestQueued time.Time // zero when nothing waits
+	LastEvent    int64
+	Workers      []WorkerFigures // that are connected
+	DiskFree     int64           // bytes, where the manager's data lies
+	DiskBytes    int64           // 0 is not known
+	Blobs        int64           // files, as the last pass over the history found them
+	BlobBytes    int64
+}
+
+// WorkerFigures are what one connected worker said of itself.
+type WorkerFigures struct {
+	ID        string
+	Slots     int
+	Leases    int
+	Sandboxes int
+	Paused    bool
+	DiskFree  int64
+	DiskBytes int64 // 0 is not known
+	Drivers   []Driver
+}

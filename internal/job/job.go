@@ -87,6 +87,8 @@ type Job struct {
 	CompletedAt time.Time
 	UpdatedAt   time.Time
 	Seq         int64 // FIFO order, given by the store
+
+	Trace string // the place in a trace from which it was submitted, or ""
 }
 
 // IsRoot reports whether the job is the root of a PRD.

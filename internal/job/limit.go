@@ -4,26 +4,42 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 )
 
-// Limits returns what the work asks for, in thousandths of a processor and in
-// bytes; 0 is nothing.
-func (w Work) Limits() (milliCPU, memory int64, err error) {
+// Ask is what a job asks for of a sandbox; zero is nothing.
+type Ask struct {
+	MilliCPU int64 // thousandths of a processor
+	Memory   int64 // bytes
+	CPUTime  time.Duration
+}
+
+// Limits returns what the work asks for.
+func (w Work) Limits() (Ask, error) {
+	var ask Ask
 	if w.CPULimit != nil {
 		const most = 4096
-		milliCPU = int64(math.Round(*w.CPULimit * 1000))
-		if *w.CPULimit > most || milliCPU < 1 {
-			return 0, 0, fault.Field("cpu_limit", "%v is not a number of processors such as 0.5 or 2", *w.CPULimit)
+		ask.MilliCPU = int64(math.Round(*w.CPULimit * 1000))
+		if *w.CPULimit > most || ask.MilliCPU < 1 {
+			return Ask{}, fault.Field("cpu_limit", "%v is not a number of processors such as 0.5 or 2", *w.CPULimit)
 		}
+	}
+	if w.CPUTimeLimit != nil {
+		seconds, most := *w.CPUTimeLimit, (30 * 24 * time.Hour).Seconds()
+		if !(seconds >= 0.001 && seconds <= most) { // also what is no number
+			return Ask{}, fault.Field("cpu_time_limit", "%v is not a number of seconds such as 10 or 0.5", seconds)
+		}
+		ask.CPUTime = time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 	}
 	if w.MemoryLimit != "" {
-		if memory, err = parseSize(w.MemoryLimit); err != nil {
-			return 0, 0, err
+		var err error
+		if ask.Memory, err = parseSize(w.MemoryLimit); err != nil {
+			return Ask{}, err
 		}
 	}
-	return milliCPU, memory, nil
+	return ask, nil
 }
 
 // parseSize reads a size as settings have it: a whole number with k, m or g

@@ -3,26 +3,28 @@ package job
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 )
 
 func TestWorkLimits(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string][2]int64{
-		`{"action":"exec","command":["x"]}`:                                                   {0, 0},
-		`{"action":"exec","command":["x"],"cpu_limit":0.5,"memory_limit":"256m"}`:             {500, 256 << 20},
-		`{"action":"run","language":"python","code":"1","cpu_limit":2,"memory_limit":"1GiB"}`: {2000, 1 << 30},
-		`{"action":"run","language":"python","code":"1","memory_limit":"1048576"}`:            {0, 1 << 20},
-		`{"action":"run","language":"python","code":"1","memory_limit":" 64 KB "}`:            {0, 64 << 10},
+	for text, want := range map[string]Ask{
+		`{"action":"exec","command":["x"]}`:                                                   {},
+		`{"action":"exec","command":["x"],"cpu_limit":0.5,"memory_limit":"256m"}`:             {MilliCPU: 500, Memory: 256 << 20},
+		`{"action":"run","language":"python","code":"1","cpu_limit":2,"memory_limit":"1GiB"}`: {MilliCPU: 2000, Memory: 1 << 30},
+		`{"action":"run","language":"python","code":"1","memory_limit":"1048576"}`:            {Memory: 1 << 20},
+		`{"action":"run","language":"python","code":"1","memory_limit":" 64 KB "}`:            {Memory: 64 << 10},
+		`{"action":"exec","command":["x"],"cpu_time_limit":1.5}`:                              {CPUTime: 1500 * time.Millisecond},
 	} {
 		w, err := ParseWork(json.RawMessage(text))
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if cpu, memory, err := w.Limits(); err != nil || cpu != want[0] || memory != want[1] {
-			t.Errorf("%s: %d, %d, %v", text, cpu, memory, err)
+		if got, err := w.Limits(); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{
@@ -36,6 +38,9 @@ func TestWorkLimits(t *testing.T) {
 		`{"action":"exec","command":["x"],"memory_limit":"lots"}`,
 		`{"action":"exec","command":["x"],"memory_limit":5}`,
 		`{"action":"create file","memory_limit":"1g"}`,
+		`{"action":"exec","command":["x"],"cpu_time_limit":0}`,
+		`{"action":"exec","command":["x"],"cpu_time_limit":1e300}`,
+		`{"action":"exec","command":["x"],"cpu_time_limit":"1s"}`,
 	} {
 		if _, err := ParseWork(json.RawMessage(text)); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", text, err)

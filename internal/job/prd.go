@@ -145,8 +145,11 @@ func (t Task) checkWords(i int) error {
 		name, text string
 		most       int
 	}{
-		{"key", t.Key, MaxWord}, {"title", t.Title, MaxTitle}, {"role", t.Role, MaxWord},
-		{"type", t.Type, MaxWord}, {"session_id", t.SessionID, MaxWord},
+		{"key", t.Key, MaxWord},
+		{"title", t.Title, MaxTitle},
+		{"role", t.Role, MaxWord},
+		{"type", t.Type, MaxWord},
+		{"session_id", t.SessionID, MaxWord},
 	} {
 		if err := checkText(at(i, w.name), w.text, w.most); err != nil {
 			return err

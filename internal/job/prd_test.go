@@ -73,8 +73,10 @@ func TestPlanNamesTheFieldThatIsWrong(t *testing.T) {
 		"unknown key":      {plan(job.Task{Key: "a", DependsOn: []string{"b"}}), "tasks[0].depends_on", "unknown_key"},
 		"empty key":        {plan(job.Task{DependsOn: []string{""}}), "tasks[0].depends_on", "unknown_key"},
 		"waits for itself": {plan(job.Task{Key: "a", DependsOn: []string{"a"}}), "tasks[0].depends_on", "dependency_cycle"},
-		"behind a cycle": {plan(job.Task{Key: "z", DependsOn: []string{"a"}}, job.Task{Key: "a", DependsOn: []string{"b"}}, job.Task{Key: "b", DependsOn: []string{"a"}}),
-			"tasks[1].depends_on", "dependency_cycle"},
+		"behind a cycle": {
+			plan(job.Task{Key: "z", DependsOn: []string{"a"}}, job.Task{Key: "a", DependsOn: []string{"b"}}, job.Task{Key: "b", DependsOn: []string{"a"}}),
+			"tasks[1].depends_on", "dependency_cycle",
+		},
 		"no time":        {plan(job.Task{Timeout: to(time.Millisecond)}), "tasks[0].timeout_seconds", "invalid"},
 		"all the time":   {plan(job.Task{Timeout: to(job.MaxTimeout + 1)}), "tasks[0].timeout_seconds", "invalid"},
 		"fewer retries":  {plan(job.Task{MaxRetries: to(-1)}), "tasks[0].max_retries", "invalid"},

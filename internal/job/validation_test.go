@@ -42,8 +42,11 @@ func TestValidationPasses(t *testing.T) {
 		confidence float64
 		want       bool
 	}{
-		{[]job.Tick{pass}, 0.7, true}, {[]job.Tick{pass, pass}, 1, true}, {[]job.Tick{pass}, 0.69, false},
-		{[]job.Tick{pass, fail}, 1, false}, {nil, 1, false},
+		{[]job.Tick{pass}, 0.7, true},
+		{[]job.Tick{pass, pass}, 1, true},
+		{[]job.Tick{pass}, 0.69, false},
+		{[]job.Tick{pass, fail}, 1, false},
+		{nil, 1, false},
 	} {
 		if got := (job.Validation{Ticks: c.ticks, Confidence: c.confidence}).Passes(); got != c.want {
 			t.Errorf("%v at %v: %v", c.ticks, c.confidence, got)

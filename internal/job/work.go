@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path"
 	"reflect"
 	"slices"
@@ -48,10 +49,15 @@ type Work struct {
 	Stdin    string            `json:"stdin,omitempty"`
 	Env      map[string]string `json:"env,omitempty"`
 	Image    string            `json:"image,omitempty"`
-	// CPULimit is a number of processors, MemoryLimit a size such as "256m".
-	// They can ask for less than a worker gives, not for more.
-	CPULimit    *float64 `json:"cpu_limit,omitempty"`
-	MemoryLimit string   `json:"memory_limit,omitempty"`
+	// Driver is the only one in which the work may be done; "" leaves it to
+	// the worker.
+	Driver string `json:"driver,omitempty"`
+	// CPULimit is a number of processors, MemoryLimit a size such as "256m",
+	// CPUTimeLimit seconds of processor time. They can ask for less than a
+	// worker gives, not for more.
+	CPULimit     *float64 `json:"cpu_limit,omitempty"`
+	MemoryLimit  string   `json:"memory_limit,omitempty"`
+	CPUTimeLimit *float64 `json:"cpu_time_limit,omitempty"`
 }
 
 // ParseWork checks a payload. The fault names the field.
@@ -106,10 +112,10 @@ func actionOf(fields map[string]json.RawMessage) (a Action, named bool, err erro
 // onlyOwnFields refuses a field that the action would silently ignore.
 func (w Work) onlyOwnFields(fields map[string]json.RawMessage) error {
 	own := map[Action][]string{
-		CreateFile: {"path", "content"},
-		WriteFiles: {"files"},
-		Exec:       {"command", "env", "stdin", "files", "image", "cpu_limit", "memory_limit"},
-		Run:        {"language", "code", "args", "env", "stdin", "files", "image", "cpu_limit", "memory_limit"},
+		CreateFile: {"path", "content", "driver"},
+		WriteFiles: {"files", "driver"},
+		Exec:       {"command", "env", "stdin", "files", "image", "driver", "cpu_limit", "memory_limit", "cpu_time_limit"},
+		Run:        {"language", "code", "args", "env", "stdin", "files", "image", "driver", "cpu_limit", "memory_limit", "cpu_time_limit"},
 	}[w.Action]
 	for name := range fields {
 		if name != "action" && !slices.Contains(own, name) {
@@ -159,13 +165,49 @@ func (w Work) checkParts() error {
 			return err
 		}
 	}
+	if err := w.checkLengths(); err != nil {
+		return err
+	}
 	for name, value := range w.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
 			return fault.Field("env", "%q is not a usable variable", clip(name))
 		}
 	}
-	_, _, err := w.Limits()
+	if strings.ContainsFunc(w.Driver, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }) || len(w.Driver) > MaxWord {
+		return fault.Field("driver", "%q is not the name of a driver, such as \"gvisor\"", clip(w.Driver))
+	}
+	_, err := w.Limits()
 	return err
+}
+
+// What a kernel takes: of one argument or variable, and of all together.
+const (
+	MaxArgument  = 128<<10 - 1
+	MaxArguments = 768 << 10
+)
+
+// checkLengths refuses arguments with which no program can be started.
+func (w Work) checkLengths() error {
+	total := 0
+	for field, list := range map[string][]string{"command": w.Command, "args": w.Args} {
+		for i, arg := range list {
+			if total += len(arg) + 1; len(arg) > MaxArgument {
+				return fault.Field(fmt.Sprintf("%s[%d]", field, i), "is %d bytes long; a program takes at most %d in one argument: use a file or stdin", len(arg), MaxArgument).
+					WithCode("argument_too_long")
+			}
+		}
+	}
+	for name, value := range w.Env {
+		if total += len(name) + len(value) + 2; len(name)+len(value)+1 > MaxArgument {
+			return fault.Field("env", "%q is %d bytes long; a program takes at most %d in one variable", clip(name), len(value), MaxArgument).
+				WithCode("argument_too_long")
+		}
+	}
+	if total > MaxArguments {
+		return fault.Field("command", "arguments and environment are %d bytes long together; at most %d are allowed: use a file or stdin", total, MaxArguments).
+			WithCode("argument_too_long")
+	}
+	return nil
 }
 
 // CheckPath refuses a path that does not stay below the workspace, or that

@@ -14,15 +14,19 @@ type Worker struct {
 	Role        string   `json:"role"`
 	Models      []string `json:"models,omitempty"` // further names it answers to
 	Drivers     []string `json:"drivers"`
-	// Proofs say of each driver whether it is served. They are known while the
-	// worker has a session, and are not kept.
+	// Proofs say of each driver whether it is served.
 	Proofs []Driver `json:"-"`
-	// Paused is why it takes no more jobs for now; known like Proofs.
+	// Paused is why it takes no more jobs for now.
 	Paused  string `json:"-"`
 	Slots   int    `json:"slots"`
 	Version string `json:"version"`
-	// Connected says that its command stream is open, as far as is known.
+	// Session is what the worker proves itself with since it last registered;
+	// "" once it has left.
+	Session string `json:"-"`
+	// Connected says that its command stream is open, as far as is known, and
+	// Manager at which manager.
 	Connected    bool      `json:"connected"`
+	Manager      string    `json:"-"`
 	RegisteredAt time.Time `json:"registered_at"`
 	SeenAt       time.Time `json:"seen_at"`
 }

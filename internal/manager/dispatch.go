@@ -1,16 +1,14 @@
 package manager
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -37,6 +35,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 		w.Drivers = append(w.Drivers, d.Name)
 		w.Proofs = append(w.Proofs, proof(d))
 	}
+	w.Session = job.NewID()
 	if err := m.admit(ctx, w); err != nil {
 		return dispatch.Welcome{}, err
 	}
@@ -47,7 +46,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	if err != nil {
 		return dispatch.Welcome{}, fmt.Errorf("extend held leases: %w", err)
 	}
-	s := &session{id: job.NewID(), worker: w, seen: now}
+	s := &session{id: w.Session, worker: w, seen: now}
 	m.sessions.add(s)
 	m.work.wake()
 	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone}, nil
@@ -64,7 +63,7 @@ func proof(d dispatch.DriverSummary) job.Driver {
 
 // admit writes the worker down, unless another live one has its id.
 func (m *Manager) admit(ctx context.Context, w job.Worker) error {
-	attending := m.sessions.attending(w.ID)
+	attending := m.Alone && m.sessions.attending(w.ID)
 	err := m.Store.Update(ctx, func(tx store.Tx) error {
 		old, err := tx.Workers().Get(ctx, w.ID)
 		if err != nil && !fault.Is(err, fault.NotFound) {
@@ -73,6 +72,11 @@ func (m *Manager) admit(ctx context.Context, w job.Worker) error {
 		if err == nil && old.Identity != w.Identity && (attending || old.Connected && w.SeenAt.Sub(old.SeenAt) < m.LeaseTerm) {
 			return fault.New(fault.Conflict, "a live worker already has the id %q (last heard of %s ago); give this one another WORKER_ID, or stop the other",
 				w.ID, w.SeenAt.Sub(old.SeenAt).Round(time.Millisecond)).WithCode("worker_id_taken")
+		}
+		if err != nil { // it is new here
+			if err := demandPlace(ctx, tx); err != nil {
+				return err
+			}
 		}
 		if err := tx.Workers().Put(ctx, w); err != nil {
 			return err
@@ -89,22 +93,34 @@ func (m *Manager) admit(ctx context.Context, w job.Worker) error {
 	return err
 }
 
+// maxWorkers bounds how many workers are known, also those that are away.
+const maxWorkers = 1000
+
+func demandPlace(ctx context.Context, tx store.Tx) error {
+	known, err := tx.Workers().List(ctx)
+	if err == nil && len(known) >= maxWorkers {
+		err = fault.New(fault.Exhausted, "%d workers are known here, which is the most; give workers that are started again the same WORKER_ID, or wait until old ones are forgotten", maxWorkers).WithCode("too_many_workers")
+	}
+	return err
+}
+
 // Lease waits for work.
 func (m *Manager) Lease(ctx context.Context, req dispatch.LeaseRequest) ([]dispatch.Lease, error) {
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	s, err := m.sessions.get(req.Session)
+	s, err := m.session(ctx, req.Session)
 	if err != nil {
 		return nil, err
 	}
-	m.saw(ctx, s)
+	m.saw(ctx, s, nil)
 	deadline := time.NewTimer(req.Wait)
 	defer deadline.Stop()
 	for {
 		wake := m.idle.wait() // before the look: what comes during it must not be missed
 		jobs, err := m.Queue.Lease(ctx, s.worker, req.Max)
 		if err != nil || len(jobs) > 0 {
+			m.noteLeased(jobs)
 			return leases(jobs), err
 		}
 		select {
@@ -114,7 +130,7 @@ func (m *Manager) Lease(ctx context.Context, req dispatch.LeaseRequest) ([]dispa
 		case <-ctx.Done():
 			return nil, nil //nolint:nilerr // an early return without work is not an error
 		}
-		if _, err := m.sessions.get(req.Session); err != nil {
+		if _, err := m.session(ctx, req.Session); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +142,7 @@ func leases(jobs []job.Job) []dispatch.Lease {
 		j := &jobs[i]
 		out = append(out, dispatch.Lease{
 			Held: dispatch.Held{JobID: j.ID, Fence: j.Fence}, Attempt: j.Attempt, RootID: j.RootID, ProjectID: j.ProjectID,
-			Title: j.Title, Role: j.Role, Payload: j.Payload, Timeout: j.Timeout, Until: j.LeaseUntil,
+			Title: j.Title, Role: j.Role, Payload: j.Payload, Timeout: j.Timeout, Until: j.LeaseUntil, Trace: j.Trace,
 		})
 	}
 	return out
@@ -137,12 +153,11 @@ func (m *Manager) Extend(ctx context.Context, req dispatch.ExtendRequest) (dispa
 	if err := req.Check(); err != nil {
 		return dispatch.ExtendAnswer{}, err
 	}
-	s, err := m.sessions.get(req.Session)
+	s, err := m.session(ctx, req.Session)
 	if err != nil {
 		return dispatch.ExtendAnswer{}, err
 	}
-	m.saw(ctx, s)
-	s.pause(req.Paused)
+	m.saw(ctx, s, &req)
 	gone, until, err := m.Queue.Extend(ctx, s.worker.ID, req.Held)
 	return dispatch.ExtendAnswer{Gone: gone, Until: until}, err
 }
@@ -152,7 +167,7 @@ func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispa
 	if err := req.Check(); err != nil {
 		return dispatch.Refusals{}, err
 	}
-	s, err := m.sessions.get(req.Session)
+	s, err := m.session(ctx, req.Session)
 	if err != nil {
 		return dispatch.Refusals{}, err
 	}
@@ -168,7 +183,7 @@ func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispa
 		if it.Output == nil || no[it.Held] {
 			continue
 		}
-		if err := m.outputs.take(it.Held, it.Output); err != nil {
+		if err := m.outputs.take(ctx, it.Held, it.Output); err != nil {
 			return dispatch.Refusals{}, err
 		}
 	}
@@ -176,33 +191,31 @@ func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispa
 	return dispatch.Refusals{Refused: refused}, nil
 }
 
-// Finish takes results: first their bytes, then, in one transaction, what they
-// mean.
+// Finish takes results, in one transaction with the small blobs that ride along.
 func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispatch.Refusals, error) {
 	if err := req.Check(); err != nil {
 		return dispatch.Refusals{}, err
 	}
-	s, err := m.sessions.get(req.Session)
+	s, err := m.session(ctx, req.Session)
 	if err != nil {
 		return dispatch.Refusals{}, err
 	}
-	if err := m.putInline(ctx, req.Results); err != nil {
-		return dispatch.Refusals{}, err
-	}
-	for i := range req.Results {
-		if err := m.demandBlobs(ctx, &req.Results[i]); err != nil {
+	results := slices.Clone(req.Results)
+	for i := range results {
+		if results[i].Inline, err = m.demandBlobs(ctx, &results[i]); err != nil {
 			return dispatch.Refusals{}, err
 		}
 	}
-	refused, err := m.Queue.Finish(ctx, s.worker.ID, req.Results)
+	refused, err := m.Queue.Finish(ctx, s.worker.ID, results)
 	if err != nil {
 		return dispatch.Refusals{}, err
 	}
 	for i := range req.Results {
 		if h := req.Results[i].Held; !m.holds(ctx, refused, h) {
-			m.outputs.drop(h)
+			m.outputs.Drop(ctx, h.JobID, h.Fence)
 		}
 	}
+	m.noteFinished(req.Results, refused)
 	m.outputs.arrived.wake()
 	m.work.wake() // dependents may be ready, retries may be due
 	return dispatch.Refusals{Refused: refused}, nil
@@ -223,68 +236,47 @@ func (m *Manager) holds(ctx context.Context, refused []dispatch.Refusal, h dispa
 	return running || err != nil && !fault.Is(err, fault.NotFound)
 }
 
-// putInline stores the bytes that ride along with results. Each blob waits for
-// the disk, so they wait together: the file system syncs what comes at the
-// same time in one go.
-func (m *Manager) putInline(ctx context.Context, results []dispatch.Result) error {
-	blobs := map[string][]byte{}
-	for i := range results {
-		maps.Copy(blobs, results[i].Inline)
-	}
-	var group sync.WaitGroup
-	room := make(chan struct{}, maxPuts)
-	errs := make(chan error, len(blobs))
-	for digest, data := range blobs {
-		room <- struct{}{}
-		group.Go(func() {
-			defer func() { <-room }()
-			errs <- m.Blobs.Put(ctx, digest, int64(len(data)), bytes.NewReader(data))
-		})
-	}
-	group.Wait()
-	close(errs)
-	for err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// maxPuts bounds how many blobs of one call are written at a time.
-const maxPuts = 32
-
-// demandBlobs makes sure that all that a result refers to is there: evidence
-// never names bytes that nobody has.
-func (m *Manager) demandBlobs(ctx context.Context, r *dispatch.Result) error {
-	need := make([]string, 0, len(r.Artifacts)+1)
+// demandBlobs makes sure that all that a result refers to is there, and that
+// what rides along is what it is called: evidence never names bytes that nobody
+// has. It returns what rides along and is named.
+func (m *Manager) demandBlobs(ctx context.Context, r *dispatch.Result) (map[string][]byte, error) {
+	need := make(map[string]bool, len(r.Artifacts)+1)
 	for _, a := range r.Artifacts {
 		if err := job.CheckPath("artifacts", a.Name); err != nil {
-			return err
+			return nil, err
 		}
-		need = append(need, a.SHA256)
+		need[a.SHA256] = true
 	}
 	if snap := r.Record.Snapshot; snap != nil {
-		need = append(need, snap.SHA256)
+		need[snap.SHA256] = true
 	}
-	for _, digest := range need {
-		if _, rides := r.Inline[digest]; rides {
+	small := make(map[string][]byte, len(r.Inline))
+	for digest, data := range r.Inline {
+		if blob.Digest(data) != digest {
+			return nil, fault.New(fault.Invalid, "the blob that is called %s has another digest", digest).WithCode("blob_digest")
+		}
+		if need[digest] && digest != blob.Empty {
+			small[digest] = data
+		}
+	}
+	for digest := range need {
+		if _, rides := small[digest]; rides {
 			continue
 		}
 		there, err := m.Blobs.Has(ctx, digest)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !there {
-			return fault.New(fault.Invalid, "the result names the blob %s, which was never put", digest).WithCode("blob_missing")
+			return nil, fault.New(fault.Invalid, "the result names the blob %s, which was never put", digest).WithCode("blob_missing")
 		}
 	}
-	return nil
+	return small, nil
 }
 
 // PutBlob stores bytes under their digest.
 func (m *Manager) PutBlob(ctx context.Context, session, sha256 string, size int64, r io.Reader) error {
-	if _, err := m.sessions.get(session); err != nil {
+	if _, err := m.session(ctx, session); err != nil {
 		return err
 	}
 	if err := dispatch.CheckBlob(sha256, size); err != nil {
@@ -295,7 +287,7 @@ func (m *Manager) PutBlob(ctx context.Context, session, sha256 string, size int6
 
 // Attend holds a worker's command stream.
 func (m *Manager) Attend(ctx context.Context, id string, rc dispatch.Receiver) error {
-	s, err := m.sessions.get(id)
+	s, err := m.session(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -317,14 +309,18 @@ func (m *Manager) Attend(ctx context.Context, id string, rc dispatch.Receiver) e
 
 // Leave says goodbye.
 func (m *Manager) Leave(ctx context.Context, id string) error {
-	s, err := m.sessions.get(id)
+	s, err := m.session(ctx, id)
 	if err != nil {
 		return err
 	}
 	if err := m.Queue.Release(ctx, s.worker.ID, nil, "worker_left"); err != nil {
 		return err
 	}
-	if err := m.connected(ctx, s, false); err != nil {
+	err = m.note(ctx, s, func(w *job.Worker) bool {
+		w.Connected, w.Manager, w.Session = false, "", ""
+		return true
+	})
+	if err != nil {
 		return err
 	}
 	m.sessions.remove(s)
@@ -333,25 +329,47 @@ func (m *Manager) Leave(ctx context.Context, id string) error {
 	return m.tell(ctx, event.Event{Type: event.WorkerLeft, Entity: "worker", EntityID: s.worker.ID, Actor: s.worker.ID})
 }
 
-// connected writes down whether a worker's stream is open, unless another
-// incarnation has taken its place.
+// connected writes down whether a worker's stream is open here, unless another
+// session has taken its place, or another manager has its stream by now.
 func (m *Manager) connected(ctx context.Context, s *session, open bool) error {
+	return m.note(ctx, s, func(w *job.Worker) bool {
+		if !open && w.Manager != m.ID {
+			return false
+		}
+		w.Connected, w.Manager = open, ""
+		if open {
+			w.Manager = m.ID
+		}
+		return true
+	})
+}
+
+// note changes what is written of a worker, unless another session has taken
+// the place of s.
+func (m *Manager) note(ctx context.Context, s *session, change func(*job.Worker) bool) error {
 	return m.Store.Update(ctx, func(tx store.Tx) error {
 		w, err := tx.Workers().Get(ctx, s.worker.ID)
-		if err != nil || w.Incarnation != s.worker.Incarnation {
+		if err != nil || w.Session != s.id || !change(&w) {
 			return err
 		}
-		w.Connected, w.SeenAt = open, m.Now()
+		w.SeenAt = m.Now()
 		return tx.Workers().Put(ctx, w)
 	})
 }
 
-// saw notes a sign of life, now and then.
-func (m *Manager) saw(ctx context.Context, s *session) {
-	if !s.due(m.Now()) {
+// saw notes a sign of life, now and then, and at once when it brings news.
+func (m *Manager) saw(ctx context.Context, s *session, req *dispatch.ExtendRequest) {
+	if news := req != nil && s.said(req); !s.due(m.Now(), news) {
 		return
 	}
-	if err := m.connected(ctx, s, true); err != nil && ctx.Err() == nil {
+	err := m.note(ctx, s, func(w *job.Worker) bool {
+		w.Connected = true
+		if req != nil {
+			w.Paused = req.Paused
+		}
+		return true
+	})
+	if err != nil && ctx.Err() == nil {
 		m.Logger.Error("could not note a worker's sign of life", "worker", s.worker.ID, "error", err)
 	}
 }

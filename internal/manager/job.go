@@ -3,6 +3,9 @@ package manager
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/event"
@@ -11,6 +14,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/trace"
 )
 
 // SubmitPRD stores a plan and its jobs. The same idempotency key with the same
@@ -20,7 +24,16 @@ func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, re
 	if err != nil {
 		return job.Submission{}, err
 	}
+	if err := m.demandDrivers(ctx, prd); err != nil {
+		return job.Submission{}, err
+	}
+	if err := m.demandDisk(); err != nil {
+		return job.Submission{}, err
+	}
+	ctx, span := m.Tracer.Start(ctx, "queue.submit", trace.Producer)
+	defer span.End()
 	s, err := m.Queue.Submit(ctx, c, prd, idempotencyKey, requestDigest)
+	span.Fail(err)
 	switch {
 	case err != nil || s.Replayed:
 	case s.Assigned:
@@ -29,6 +42,44 @@ func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, re
 		m.work.wake()
 	}
 	return s, err
+}
+
+// demandDrivers refuses work that asks for a driver which no connected worker
+// serves now. It is never done in another.
+func (m *Manager) demandDrivers(ctx context.Context, prd job.PRD) error {
+	var h *job.Health
+	for i, t := range prd.Tasks {
+		name := job.DriverOf(t.Payload)
+		if name == "" {
+			continue
+		}
+		if h == nil {
+			now, err := m.Health(ctx)
+			if err != nil {
+				return err
+			}
+			h = &now
+		}
+		if !slices.Contains(h.Drivers, name) {
+			f := fault.New(fault.Unavailable, "the driver %q is not served: %s", name, whyNot(*h, name)).WithCode("driver_unavailable")
+			f.Field = fmt.Sprintf("tasks[%d].payload.driver", i)
+			return f
+		}
+	}
+	return nil
+}
+
+// whyNot says why a driver is not served.
+func whyNot(h job.Health, name string) string {
+	for _, p := range h.Proofs {
+		if p.Name == name && p.Degraded != "" {
+			return p.Degraded
+		}
+	}
+	if len(h.Drivers) == 0 {
+		return "no connected worker serves any driver"
+	}
+	return "no connected worker has it; they have " + strings.Join(h.Drivers, ", ")
 }
 
 // Jobs lists jobs that the caller may see, newest first.
@@ -73,11 +124,28 @@ func visible(ctx context.Context, tx store.Tx, id string) (job.Job, error) {
 // Claim gives a job to a worker that asked for it by name.
 func (m *Manager) Claim(ctx context.Context, id, worker string) (job.Job, error) {
 	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
-		if c.Kind == policy.Worker && m.sessions.known(worker) {
+		if c.Kind == policy.Worker && m.speaks(ctx, worker) {
 			return job.Job{}, fault.New(fault.Conflict, "worker %q is connected and speaks for itself; claim under another name", worker).WithCode("worker_id_taken")
 		}
 		return m.Queue.Claim(ctx, c, id, worker)
 	})
+}
+
+// speaks reports whether a worker has a session, here or at another manager.
+func (m *Manager) speaks(ctx context.Context, worker string) bool {
+	if m.sessions.known(worker) {
+		return true
+	}
+	if m.Alone {
+		return false
+	}
+	var speaks bool
+	err := m.Store.View(ctx, func(tx store.Tx) error {
+		w, err := tx.Workers().Get(ctx, worker)
+		speaks = err == nil && w.Session != "" && m.attended(&w)
+		return err
+	})
+	return speaks || err != nil && !fault.Is(err, fault.NotFound)
 }
 
 // plain refuses a worker that speaks over plain HTTP about a job which a
@@ -88,7 +156,7 @@ func (m *Manager) plain(ctx context.Context, c policy.Caller, id string) error {
 		return nil
 	}
 	j, err := m.Job(ctx, id)
-	if err == nil && j.State == job.InProgress && m.sessions.known(j.Worker) {
+	if err == nil && j.State == job.InProgress && m.speaks(ctx, j.Worker) {
 		err = fault.New(fault.Conflict, "job %s is held by the connected worker %q, which speaks for itself", id, j.Worker).WithCode("not_the_holder")
 	}
 	return err
@@ -144,6 +212,9 @@ func (m *Manager) Cancel(ctx context.Context, id, reason string) (job.Job, error
 	return m.move(ctx, func(c policy.Caller) (job.Job, error) {
 		j, stops, err := m.Queue.Cancel(ctx, c, id, reason)
 		for _, s := range stops {
+			if !m.Alone {
+				break // the follower of the manager that has its stream tells it
+			}
 			m.halt(ctx, s.Worker, dispatch.Cancel{Held: s.Held, Reason: reason})
 		}
 		return j, err
@@ -207,7 +278,7 @@ func (m *Manager) Events(ctx context.Context, f event.Filter, limit int) (events
 		f.Owner = c.ID
 	}
 	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
-		events, err = tx.Events().List(ctx, f, limit)
+		events, err = eventPage(ctx, tx, f, limit)
 		return err
 	})
 	return events, err
@@ -240,9 +311,6 @@ func (m *Manager) Workers(ctx context.Context) (ws []job.Worker, err error) {
 		ws, err = tx.Workers().List(ctx)
 		return err
 	})
-	for i := range ws {
-		ws[i].Proofs, ws[i].Paused = m.sessions.proofs(ws[i].ID), m.sessions.paused(ws[i].ID)
-	}
 	return ws, err
 }
 
@@ -261,7 +329,7 @@ func (m *Manager) Logs(ctx context.Context, id string, s sandbox.Stream, offset 
 	}
 	l := job.Log{Attempt: j.Attempt, Ended: j.State.Ended() || j.IsRoot(), Next: offset}
 	if j.State == job.InProgress && !j.IsRoot() {
-		l.Data, err = m.outputs.read(dispatch.Held{JobID: id, Fence: j.Fence}, s, offset, maxLog)
+		l.Data, err = m.outputs.read(ctx, dispatch.Held{JobID: id, Fence: j.Fence}, s, offset, maxLog)
 	} else {
 		l.Data, err = m.storedLog(ctx, id, j.Attempt, s, offset)
 	}

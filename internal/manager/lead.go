@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -11,8 +12,8 @@ import (
 // The leader's rhythm. A term outlives several missed renewals; polling is
 // only the net below the wake-ups.
 const (
-	leaderTerm   = 15 * time.Second
-	renewEvery   = 5 * time.Second
+	leaderTerm   = 6 * time.Second
+	renewEvery   = 2 * time.Second
 	reapEvery    = time.Second
 	scheduleMost = 500 * time.Millisecond
 	forgetEvery  = time.Hour
@@ -26,24 +27,73 @@ type leader struct {
 	holder string
 	fence  int64
 	leads  bool
+	since  time.Time // when it began to lead under this fence
 }
 
 // campaign tries to lead, or to go on leading.
 func (l *leader) campaign(ctx context.Context, force bool) error {
+	before, led := l.fence, l.leads
 	err := l.m.Store.Update(ctx, func(tx store.Tx) (err error) {
 		l.fence, l.leads, err = tx.Leaders().Acquire(ctx, l.holder, l.m.Now(), leaderTerm, force)
 		return err
 	})
-	if err == nil && l.leads {
-		l.m.Queue.Lead(l.fence)
+	l.leads = l.leads && err == nil
+	if l.leads {
+		if !led || l.fence != before {
+			l.since = l.m.Now()
+			l.m.Logger.Info("this manager leads", "fence", l.fence)
+		}
+		l.lead(l.fence)
 	} else {
-		l.m.Queue.Lead(0)
+		l.lead(0)
 	}
 	return err
 }
 
+// lead tells the rest of the manager under which fence it leads; 0 is not.
+func (l *leader) lead(fence int64) {
+	l.m.Queue.Lead(fence)
+	l.m.fence.Store(fence)
+}
+
+// begin tries to lead for the first time. An earlier life of this manager is
+// dead, and need not be waited for.
+func (l *leader) begin(ctx context.Context) error {
+	force := l.m.Alone
+	err := l.m.Store.View(ctx, func(tx store.Tx) error {
+		holder, err := tx.Leaders().Holder(ctx)
+		force = force || strings.HasPrefix(holder, l.m.ID+".")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return l.campaign(ctx, force)
+}
+
+// resign ends the term, so that another manager need not wait for its end.
+func (l *leader) resign(ctx context.Context) {
+	if !l.leads {
+		return
+	}
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 5*time.Second, errStopped)
+	defer cancel()
+	l.lead(0)
+	err := l.m.Store.Update(bounded, func(tx store.Tx) error {
+		if err := tx.Leaders().Check(bounded, l.fence); err != nil {
+			return err
+		}
+		_, _, err := tx.Leaders().Acquire(bounded, l.holder, l.m.Now(), 0, false)
+		return err
+	})
+	if err != nil && !fault.Is(err, fault.Conflict) {
+		l.m.Logger.Warn("could not resign; another manager leads when the term is over", "error", err)
+	}
+}
+
 // run leads until ctx ends.
 func (l *leader) run(ctx context.Context) {
+	defer l.resign(ctx)
 	renew, reap, forget := time.NewTicker(renewEvery), time.NewTicker(reapEvery), time.NewTicker(forgetEvery)
 	defer renew.Stop()
 	defer reap.Stop()
@@ -87,8 +137,10 @@ func (l *leader) schedule(ctx context.Context) time.Duration {
 	}
 }
 
+// reap takes away leases that ran out. Who begins to lead has patience first:
+// while no manager was there, no worker could renew anything.
 func (l *leader) reap(ctx context.Context) {
-	if !l.leads {
+	if !l.leads || l.m.Now().Sub(l.since) < l.m.Patience {
 		return
 	}
 	lost, err := l.m.Queue.Reap(ctx, l.fence)
@@ -100,6 +152,9 @@ func (l *leader) reap(ctx context.Context) {
 
 // forget drops replies whose idempotency keys are too old to come again.
 func (l *leader) forget(ctx context.Context) {
+	if !l.leads {
+		return
+	}
 	l.try(ctx, "forget old replies", l.m.Store.Update(ctx, func(tx store.Tx) error {
 		if err := tx.Leaders().Check(ctx, l.fence); err != nil {
 			return err
@@ -117,7 +172,7 @@ func (l *leader) try(ctx context.Context, what string, err error) {
 	}
 	if fault.Is(err, fault.Conflict) {
 		l.leads = false
-		l.m.Queue.Lead(0)
+		l.lead(0)
 	}
 	l.m.Logger.Error("could not "+what, "error", err)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/blob"
@@ -18,20 +19,33 @@ import (
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/trace"
 )
 
 // Config is what a manager is made of.
 type Config struct {
-	Store  store.Store
-	Queue  *queue.Queue
-	Blobs  blob.Store
-	Output string // folder for the live output of running jobs
-	Now    func() time.Time
-	Logger *slog.Logger
+	Store store.Store
+	Queue *queue.Queue
+	Blobs blob.Store
+	// Outputs keeps the live output of running jobs.
+	Outputs Outputs
+	Now     func() time.Time
+	Logger  *slog.Logger
+	// ID names this manager among those that share the database, also after a
+	// restart; "" makes a new one.
+	ID string
 	// Alone says that no other manager can share the database, so that a
 	// restarted one need not wait for its predecessor's term to run out.
 	Alone     bool
 	LeaseTerm time.Duration // how long a worker's lease lasts
+	// Patience is how long one that begins to lead lets workers come back
+	// before it takes leases away; 0 is one LeaseTerm.
+	Patience  time.Duration
+	Data      string // folder whose disk is watched; "" is none
+	MinDisk   int64  // free bytes there, for new plans; 0 is a share of the disk
+	Retention Retention
+	Tracer    *trace.Tracer // nil is off
+	Observer  Observer      // is told what happens, for figures; nil is nobody
 }
 
 // Manager serves the doors and the workers. It works after Start and until
@@ -42,6 +56,11 @@ type Manager struct {
 	sessions *sessions
 	keys     *keyring
 	started  time.Time
+
+	fence      atomic.Int64 // while this manager leads, else 0
+	collecting sync.Mutex   // held by the pass over the history
+	blobBytes  atomic.Int64 // as the last pass found them
+	blobCount  atomic.Int64
 
 	work signal // there may be something to schedule
 	idle signal // there may be something to lease
@@ -62,11 +81,16 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.LeaseTerm <= 0 {
 		cfg.LeaseTerm = 30 * time.Second
 	}
-	out, err := openOutputs(cfg.Output)
-	if err != nil {
-		return nil, err
+	if cfg.Patience <= 0 {
+		cfg.Patience = cfg.LeaseTerm
 	}
-	return &Manager{Config: cfg, outputs: out, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}, nil
+	if cfg.ID == "" {
+		cfg.ID = job.NewID()
+	}
+	if cfg.Outputs == nil {
+		return nil, errors.New("make a manager: it needs a place for live output")
+	}
+	return &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}, nil
 }
 
 // Start begins to lead: to schedule and to reap.
@@ -76,8 +100,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	if m.stop != nil {
 		return errors.New("start manager: it is started")
 	}
-	lead := &leader{m: m, holder: job.NewID()}
-	if err := lead.campaign(ctx, m.Alone); err != nil {
+	lead := &leader{m: m, holder: m.ID + "." + job.NewID()}
+	if err := lead.begin(ctx); err != nil {
 		return fmt.Errorf("start manager: %w", err)
 	}
 	if err := m.tell(ctx, event.Event{Type: event.ManagerStarted, Entity: "manager", EntityID: lead.holder}); err != nil {
@@ -86,6 +110,12 @@ func (m *Manager) Start(ctx context.Context) error {
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	m.stop = stop
 	m.tasks.Go(func() { lead.run(run) })
+	m.tasks.Go(func() { m.collect(run) })
+	if !m.Alone {
+		f := &follower{m: m}
+		m.tasks.Go(func() { f.run(run) })
+		m.tasks.Go(func() { f.outputs(run) })
+	}
 	return nil
 }
 
@@ -101,13 +131,6 @@ func (m *Manager) Stop() {
 	m.sessions.closeAll()
 	m.tasks.Wait()
 	m.stop = nil
-}
-
-// Close stops the manager and releases what it holds. The store and the blobs
-// belong to whoever made them.
-func (m *Manager) Close() error {
-	m.Stop()
-	return m.outputs.Close()
 }
 
 // tell stores an event of the manager's own.

@@ -46,14 +46,17 @@ func open(t *testing.T, folder string) *Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New(Config{Store: db, Queue: q, Blobs: blobs, Output: filepath.Join(folder, "output"), Logger: log, Alone: true})
+	outputs, err := OpenOutputFiles(filepath.Join(folder, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(Config{Store: db, Queue: q, Blobs: blobs, Outputs: outputs, Logger: log, Alone: true, Patience: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
+		m.Stop()
+		_ = outputs.Close()
 		_ = db.Close()
 		_ = blobs.Close()
 	})
@@ -153,7 +156,7 @@ func (c control) Events(id string) (hs []dispatch.Happening) {
 }
 
 func (c control) Output(id string, s sandbox.Stream) []byte {
-	p, err := c.m.outputs.read(dispatch.Held{JobID: id, Fence: c.job(id).Fence}, s, 0, maxLog)
+	p, err := c.m.outputs.read(c.t.Context(), dispatch.Held{JobID: id, Fence: c.job(id).Fence}, s, 0, maxLog)
 	if err != nil {
 		c.t.Errorf("output: %v", err)
 	}

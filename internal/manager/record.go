@@ -1,9 +1,11 @@
 package manager
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -44,8 +46,8 @@ func (m *Manager) OpenArtifact(ctx context.Context, id string, attempt int, name
 	}
 	for _, a := range as {
 		if a.Name == name {
-			b, _, err := m.Blobs.Open(ctx, a.SHA256)
-			return b, a, err
+			b, err := m.openBlob(ctx, id, attempt, a.SHA256)
+			return b, a, removed(err, a)
 		}
 	}
 	return nil, evidence.Artifact{}, fault.New(fault.NotFound, "job %s left no artifact named %q", id, name)
@@ -60,9 +62,32 @@ func (m *Manager) OpenSnapshot(ctx context.Context, id string, attempt int) (io.
 	if r.Snapshot == nil {
 		return nil, evidence.Snapshot{}, fault.New(fault.NotFound, "no snapshot was taken of job %s", id)
 	}
-	b, _, err := m.Blobs.Open(ctx, r.Snapshot.SHA256)
-	return b, *r.Snapshot, err
+	b, err := m.openBlob(ctx, id, r.Attempt, r.Snapshot.SHA256)
+	return b, *r.Snapshot, removed(err, evidence.Artifact{Name: "the snapshot"})
 }
+
+// openBlob opens bytes that a try left: the small ones lie with its record.
+func (m *Manager) openBlob(ctx context.Context, id string, attempt int, digest string) (io.ReadSeekCloser, error) {
+	var small []byte
+	var there bool
+	err := m.Store.View(ctx, func(tx store.Tx) (err error) {
+		small, there, err = tx.Records().Blob(ctx, id, attempt, digest)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if there {
+		return held{bytes.NewReader(small)}, nil
+	}
+	b, _, err := m.Blobs.Open(ctx, digest)
+	return b, err
+}
+
+// held is an open blob whose bytes are in memory.
+type held struct{ *bytes.Reader }
+
+func (held) Close() error { return nil }
 
 // storedLog reads the output of an ended try. A try that left no record, or a
 // job that never ran, has no output.
@@ -102,7 +127,7 @@ func (m *Manager) Health(ctx context.Context) (job.Health, error) {
 	}
 	seen, told := map[string]bool{}, map[job.Driver]bool{}
 	for _, w := range ws {
-		if !m.sessions.attending(w.ID) {
+		if !m.attended(&w) {
 			continue
 		}
 		h.Workers++
@@ -122,6 +147,16 @@ func (m *Manager) Health(ctx context.Context) (job.Health, error) {
 	}
 	return h, nil
 }
+
+// attended reports whether a worker's stream is open: here, or as far as is
+// known at another manager that shares the database.
+func (m *Manager) attended(w *job.Worker) bool {
+	return m.sessions.attending(w.ID) || !m.Alone && w.Connected && w.Manager != m.ID && m.Now().Sub(w.SeenAt) < aliveFor
+}
+
+// aliveFor is how long a worker at another manager counts as connected without
+// a sign of life: an idle one gives one with each request for work.
+const aliveFor = time.Minute
 
 // Ready reports whether the database answers.
 func (m *Manager) Ready(ctx context.Context) error {

@@ -8,9 +8,10 @@ import (
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
-// session is one registration of a worker, as long as this manager lives.
+// session is one registration of a worker, as this manager knows it.
 type session struct {
 	id     string
 	worker job.Worker
@@ -18,17 +19,21 @@ type session struct {
 	mu     sync.Mutex
 	seen   time.Time // when the worker's row was last refreshed
 	paused string    // why the worker takes no more work for now
-	stream *stream   // nil while the command stream is closed
+	leases int       // that it held when it last extended them
+	worked dispatch.Figures
+	stream *stream // nil while the command stream is closed
 }
 
 // stream is an open command stream.
 type stream struct {
 	receiver dispatch.Receiver
 	close    context.CancelCauseFunc
+	since    time.Time
 }
 
-// sessions are the registrations that this manager knows. A restarted manager
-// knows none, and the workers register again.
+// sessions are the registrations that this manager has met. A manager that is
+// alone forgets them when it is restarted, and the workers register again; one
+// that shares its database finds those that others made there.
 type sessions struct {
 	mu       sync.Mutex
 	byID     map[string]*session
@@ -53,14 +58,70 @@ func (ss *sessions) add(s *session) {
 	}
 }
 
-func (ss *sessions) get(id string) (*session, error) {
+func (ss *sessions) get(id string) *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if s := ss.byID[id]; s != nil {
-		return s, nil
-	}
-	return nil, fault.New(fault.Unauthenticated, "the session is not known here; register again").WithCode("unknown_session")
+	return ss.byID[id]
 }
+
+var errUnknown = fault.New(fault.Unauthenticated, "the session is not known here; register again").WithCode("unknown_session")
+
+// session returns the session of an id. Where another manager may have put a
+// new one in its place, the database is asked each time.
+func (m *Manager) session(ctx context.Context, id string) (*session, error) {
+	if m.Alone {
+		if s := m.sessions.get(id); s != nil {
+			return s, nil
+		}
+		return nil, errUnknown
+	}
+	var w job.Worker
+	err := m.Store.View(ctx, func(tx store.Tx) (err error) {
+		w, err = tx.Workers().BySession(ctx, id)
+		return err
+	})
+	if fault.Is(err, fault.NotFound) {
+		return nil, errUnknown
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.sessions.meet(&session{id: id, worker: w, seen: w.SeenAt, paused: w.Paused}), nil
+}
+
+// meet adds a session that another manager made, unless it was met meanwhile.
+func (ss *sessions) meet(s *session) *session {
+	if known := ss.get(s.id); known != nil {
+		return known
+	}
+	ss.add(s)
+	return s
+}
+
+// reconcile forgets what this manager knows of a worker, if another session
+// has taken its place, and closes its stream if another manager has it.
+func (m *Manager) reconcile(w *job.Worker) {
+	m.sessions.mu.Lock()
+	s := m.sessions.byWorker[w.ID]
+	m.sessions.mu.Unlock()
+	switch {
+	case s == nil:
+	case s.id != w.Session:
+		m.sessions.remove(s)
+		s.close(errUnknown)
+	case w.Manager != "" && w.Manager != m.ID && s.old():
+		s.close(errReplaced)
+	}
+}
+
+// old reports whether the stream is open for so long that this is written down.
+func (s *session) old() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stream != nil && time.Since(s.stream.since) > compareAll
+}
+
+var errReplaced = fault.New(fault.Conflict, "a newer command stream took over")
 
 // known reports whether the worker has a session here.
 func (ss *sessions) known(worker string) bool {
@@ -71,16 +132,6 @@ func (ss *sessions) known(worker string) bool {
 
 // attending reports whether the worker's command stream is open here.
 func (ss *sessions) attending(worker string) bool { return ss.receiver(worker) != nil }
-
-// proofs are what the worker's drivers came to, where it has a session here.
-func (ss *sessions) proofs(worker string) []job.Driver {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if s := ss.byWorker[worker]; s != nil {
-		return s.worker.Proofs
-	}
-	return nil
-}
 
 func (ss *sessions) receiver(worker string) dispatch.Receiver {
 	ss.mu.Lock()
@@ -97,6 +148,24 @@ func (ss *sessions) receiver(worker string) dispatch.Receiver {
 	return s.stream.receiver
 }
 
+// dropStale forgets sessions without a stream that were not heard of since: a
+// worker that comes back after all registers again.
+func (ss *sessions) dropStale(since time.Time) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for id, s := range ss.byID {
+		s.mu.Lock()
+		stale := s.stream == nil && s.seen.Before(since)
+		s.mu.Unlock()
+		if stale {
+			delete(ss.byID, id)
+			if ss.byWorker[s.worker.ID] == s {
+				delete(ss.byWorker, s.worker.ID)
+			}
+		}
+	}
+}
+
 func (ss *sessions) remove(s *session) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -106,23 +175,14 @@ func (ss *sessions) remove(s *session) {
 	}
 }
 
-// paused is why the worker takes no more work, where it has a session here.
-func (ss *sessions) paused(worker string) string {
-	ss.mu.Lock()
-	s := ss.byWorker[worker]
-	ss.mu.Unlock()
-	if s == nil {
-		return ""
-	}
+// said notes what the worker says of itself, and reports whether it is news
+// that it takes no more work, or takes some again.
+func (s *session) said(req *dispatch.ExtendRequest) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.paused
-}
-
-func (s *session) pause(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paused = why
+	news = s.paused != req.Paused
+	s.paused, s.leases, s.worked = req.Paused, len(req.Held), req.Figures
+	return news
 }
 
 // closeAll ends every command stream.
@@ -142,10 +202,10 @@ func (ss *sessions) closeAll() {
 // it. The returned context ends when another takes its place.
 func (s *session) open(ctx context.Context, rc dispatch.Receiver) (context.Context, *stream) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s.close(fault.New(fault.Conflict, "a newer command stream took over"))
+	s.close(errReplaced)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stream = &stream{receiver: rc, close: cancel}
+	s.stream = &stream{receiver: rc, close: cancel, since: time.Now()}
 	return ctx, s.stream
 }
 
@@ -172,10 +232,10 @@ func (s *session) close(cause error) {
 
 // due reports whether the worker's row is old enough to be refreshed, and if
 // so takes it upon the caller.
-func (s *session) due(now time.Time) bool {
+func (s *session) due(now time.Time, news bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.seen) < seenEvery {
+	if now.Sub(s.seen) < seenEvery && !news {
 		return false
 	}
 	s.seen = now

@@ -34,7 +34,9 @@ const (
 
 // Config is what the bridge is made of.
 type Config struct {
-	ManagerURL string
+	// ManagerURLs are the addresses of managers that share a database. One that
+	// cannot be reached is passed over.
+	ManagerURLs []string
 	// Key is the bridge's own key. It is lent only to clients on loopback;
 	// clients from elsewhere bring a key of their own, or reaching the bridge
 	// would be as good as having its key.
@@ -52,17 +54,23 @@ var errSlow = errors.New("the manager took too long")
 
 type bridge struct {
 	cfg    Config
-	prds   string
+	prds   []string
 	client http.Client
 }
 
 // New makes the bridge.
 func New(cfg Config) (http.Handler, error) {
-	u, err := url.Parse(cfg.ManagerURL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("make bridge: %q is not the URL of a manager", cfg.ManagerURL)
+	b := &bridge{cfg: cfg}
+	for _, address := range cfg.ManagerURLs {
+		u, err := url.Parse(address)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("make bridge: %q is not the URL of a manager", address)
+		}
+		b.prds = append(b.prds, u.JoinPath("prds").String())
 	}
-	b := &bridge{cfg: cfg, prds: u.JoinPath("prds").String()}
+	if len(b.prds) == 0 {
+		return nil, errors.New("make bridge: it needs the URL of a manager")
+	}
 	if cfg.Client != nil {
 		b.client = *cfg.Client
 	}
@@ -130,24 +138,37 @@ func (b *bridge) forward(w http.ResponseWriter, r *http.Request) (*answer, error
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), forwardTimeout, errSlow)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.prds, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("forward command: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("X-Request-ID", w.Header().Get("X-Request-ID"))
+	header := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}
+	header.Set("X-Request-ID", w.Header().Get("X-Request-ID"))
 	if k := r.Header.Get("Idempotency-Key"); k != "" {
-		req.Header.Set("Idempotency-Key", k)
+		header.Set("Idempotency-Key", k)
 	}
 	if key != "" {
-		req.Header.Set("Authorization", "Bearer "+key)
+		header.Set("Authorization", "Bearer "+key)
 	}
-	a, err := b.send(req)
+	a, err := b.toAny(ctx, header, body)
 	if err != nil {
 		return nil, b.away(ctx, err)
 	}
 	return a, nil
+}
+
+// toAny sends a command to the first manager that can be reached. One that was
+// reached and did not answer may have taken it, and is the last that is asked.
+func (b *bridge) toAny(ctx context.Context, header http.Header, body []byte) (a *answer, err error) {
+	for _, prds := range b.prds {
+		req, reqErr := http.NewRequestWithContext(ctx, http.MethodPost, prds, bytes.NewReader(body))
+		if reqErr != nil {
+			return nil, fmt.Errorf("forward command: %w", reqErr)
+		}
+		req.Header = header.Clone()
+		a, err = b.send(req)
+		var op *net.OpError
+		if err == nil || !errors.As(err, &op) || op.Op != "dial" {
+			break
+		}
+	}
+	return a, err
 }
 
 // key returns the key under which a command is forwarded.
@@ -225,9 +246,13 @@ func reason(err error) string {
 
 // manager names the manager without the password that its URL may hold.
 func (b *bridge) manager() string {
-	u, err := url.Parse(b.cfg.ManagerURL)
-	if err != nil {
-		return "MANAGER_URL"
+	names := make([]string, len(b.cfg.ManagerURLs))
+	for i, address := range b.cfg.ManagerURLs {
+		u, err := url.Parse(address)
+		if err != nil {
+			return "MANAGER_URL"
+		}
+		names[i] = u.Redacted()
 	}
-	return u.Redacted()
+	return strings.Join(names, " or ")
 }

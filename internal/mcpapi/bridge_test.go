@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,7 +33,7 @@ func says(status int, kind, body string) *http.Response {
 
 func open(t *testing.T, m manager, edit func(*Config)) http.Handler {
 	t.Helper()
-	cfg := Config{ManagerURL: "http://user:pass@manager:8000/", Key: "bridge-key", Loopback: true, Client: &http.Client{Transport: m}}
+	cfg := Config{ManagerURLs: []string{"http://user:pass@manager:8000/"}, Key: "bridge-key", Loopback: true, Client: &http.Client{Transport: m}}
 	if edit != nil {
 		edit(&cfg)
 	}
@@ -105,7 +106,7 @@ func TestManagerAway(t *testing.T) {
 	_ = l.Close()
 	tr := &http.Transport{}
 	defer tr.CloseIdleConnections()
-	h := open(t, nil, func(c *Config) { c.ManagerURL, c.Client = "http://"+addr, &http.Client{Transport: tr} })
+	h := open(t, nil, func(c *Config) { c.ManagerURLs, c.Client = []string{"http://" + addr}, &http.Client{Transport: tr} })
 	if p := demand(t, ask(h, "POST", "/mcp/command", command), 502, "manager_away"); !strings.Contains(p.Detail, "connection refused") || !strings.Contains(p.Detail, addr) {
 		t.Fatal(p.Detail)
 	}
@@ -191,11 +192,11 @@ func TestHealthAndConfig(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	for _, u := range []string{"", "manager:8000", "ftp://x", "http://", "://"} {
-		if _, err := New(Config{ManagerURL: u}); err == nil {
+		if _, err := New(Config{ManagerURLs: []string{u}}); err == nil {
 			t.Errorf("%q is taken for a manager", u)
 		}
 	}
-	if _, err := New(Config{ManagerURL: "http://m", Origins: []string{"nonsense"}}); err == nil {
+	if _, err := New(Config{ManagerURLs: []string{"http://m"}, Origins: []string{"nonsense"}}); err == nil {
 		t.Error("a bad origin is accepted")
 	}
 }
@@ -211,4 +212,31 @@ func FuzzCommand(f *testing.F) {
 			t.Fatalf("%q: object is %v", body, isObject)
 		}
 	})
+}
+
+// One that cannot be reached is passed over; one that may have taken the
+// command is not.
+func TestTheNextManagerIsAsked(t *testing.T) {
+	t.Parallel()
+	refused := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	for name, c := range map[string]struct {
+		first error
+		want  []string
+		code  int
+	}{
+		"refused": {refused, []string{"a", "b"}, 201},
+		"reset":   {&net.OpError{Op: "read", Err: errors.New("reset by peer")}, []string{"a"}, 502},
+	} {
+		var asked []string
+		h := open(t, func(r *http.Request) (*http.Response, error) {
+			asked = append(asked, r.URL.Hostname())
+			if r.URL.Hostname() == "a" {
+				return nil, c.first
+			}
+			return says(201, "application/json", `{}`), nil
+		}, func(cfg *Config) { cfg.ManagerURLs = []string{"http://a:1", "http://b:1"} })
+		if w := ask(h, "POST", "/mcp/command", command); w.Code != c.code || !slices.Equal(asked, c.want) {
+			t.Errorf("%s: got %d after asking %v", name, w.Code, asked)
+		}
+	}
 }

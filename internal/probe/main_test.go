@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor/gvisortest"
 )
@@ -32,14 +32,11 @@ func run(m *testing.M) int {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir,
-			"github.com/aurea-dev/aurea/cmd/aurea-sentry", "github.com/aurea-dev/aurea/cmd/aurea-guest")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the sandbox binaries: %v\n%s", err, out)
+		if err := drivertest.Build(dir, "cmd/aurea-sentry", "cmd/aurea-guest"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		if images, err = gvisortest.Make(dir, filepath.Join(dir, "aurea-guest")); err != nil {
+		if images, err = gvisortest.Make(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -74,7 +71,7 @@ func open(t *testing.T) *gvisor.Driver {
 		}
 	})
 	d, err := gvisor.New(context.Background(), gvisor.Config{
-		StateDir: folder, Sentry: filepath.Join(binaries, "aurea-sentry"), Images: images,
+		StateDir: folder, Sentry: filepath.Join(binaries, "aurea-sentry"), Guest: filepath.Join(binaries, "aurea-guest"), Images: images,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -90,7 +90,7 @@ func (t *turn) finish(ctx context.Context, workerID string, r *dispatch.Result) 
 	}
 	record := r.Record
 	record.JobID, record.Attempt, record.Fence, record.Worker = j.ID, j.Attempt, j.Fence, workerID
-	if err := t.tx.Records().Add(ctx, record, r.Artifacts); err != nil {
+	if err := t.tx.Records().Add(ctx, record, r.Artifacts, r.Inline); err != nil {
 		return "", fmt.Errorf("store the record of job %s: %w", j.ID, err)
 	}
 	return "", t.settle(ctx, j, r.Success, details, resultOf(&record))

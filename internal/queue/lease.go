@@ -14,14 +14,14 @@ import (
 )
 
 // Lease gives a worker at most max jobs that are ASSIGNED to it, to one of its
-// models, or to nobody in particular: highest priority first, then oldest.
+// models, to one of its drivers, or to nobody in particular: highest priority first, then oldest.
 func (q *Queue) Lease(ctx context.Context, worker job.Worker, most int) (leased []job.Job, err error) {
 	most = min(most, dispatch.MaxLeases)
 	if most <= 0 {
 		return nil, nil
 	}
 	err = q.update(ctx, worker.ID, func(t *turn) error {
-		listed, err := t.tx.Jobs().Leasable(ctx, names(worker), most)
+		listed, err := t.tx.Jobs().Leasable(ctx, worker.Names(), most)
 		if err != nil {
 			return fmt.Errorf("find jobs to lease: %w", err)
 		}
@@ -52,11 +52,6 @@ func fitting(listed []job.Job) []job.Job {
 		}
 	}
 	return listed
-}
-
-// names lists what a worker answers to.
-func names(w job.Worker) []string {
-	return append([]string{w.ID}, w.Models...)
 }
 
 // lease starts a try of an ASSIGNED job.
@@ -116,7 +111,7 @@ func (t *turn) assignForClaim(ctx context.Context, j *job.Job) error {
 	if j.ReadyAt.After(t.now) {
 		return fault.New(fault.Conflict, "job %s is not given out again before %s", j.ID, j.ReadyAt.Format(time.RFC3339)).WithCode("not_ready")
 	}
-	return t.assign(j, t.q.bound(j.Role), false)
+	return t.assign(j, t.q.bound(j), false)
 }
 
 // demandBinding refuses a worker that a job is not for.
@@ -128,7 +123,7 @@ func (t *turn) demandBinding(ctx context.Context, j *job.Job, workerID string) e
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("look up worker: %w", err)
 	}
-	if err == nil && slices.Contains(w.Models, j.AssignedModel) {
+	if err == nil && slices.Contains(w.Names(), j.AssignedModel) {
 		return nil
 	}
 	return fault.New(fault.Conflict, "job %s is bound to %s", j.ID, j.AssignedModel).WithCode("bound_to_another")

@@ -87,6 +87,9 @@ func New(cfg Config) (*Queue, error) {
 // for the schedule.
 func (q *Queue) Lead(fence int64) { q.leading.Store(fence) }
 
+// Leading returns the fence of Lead.
+func (q *Queue) Leading() int64 { return q.leading.Load() }
+
 // Job returns a job that the caller can see; any other is a fault of kind
 // NotFound, whether it exists or not.
 func (q *Queue) Job(ctx context.Context, caller policy.Caller, id string) (j job.Job, err error) {

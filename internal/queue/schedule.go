@@ -28,7 +28,7 @@ func (q *Queue) Schedule(ctx context.Context, fence int64) (assigned int, next t
 			return err
 		}
 		for _, j := range due {
-			if err := t.assign(j, q.bound(j.Role), false); err != nil {
+			if err := t.assign(j, q.bound(j), false); err != nil {
 				return err
 			}
 		}
@@ -46,10 +46,14 @@ func (q *Queue) Schedule(ctx context.Context, fence int64) (assigned int, next t
 	return assigned, next, nil
 }
 
-// bound returns the worker or model that a role is bound to, or "".
-func (q *Queue) bound(role string) string {
-	if name := q.cfg.Roles[role]; name != "" {
+// bound returns the worker or model that the job's role is bound to, or those
+// who have the driver that it asks for, or "".
+func (q *Queue) bound(j *job.Job) string {
+	if name := q.cfg.Roles[j.Role]; name != "" {
 		return name
+	}
+	if driver := job.DriverOf(j.Payload); driver != "" {
+		return job.DriverModel(driver)
 	}
 	return q.cfg.Fallback
 }
@@ -141,7 +145,7 @@ func (q *Queue) Assign(ctx context.Context, caller policy.Caller, id, model stri
 			}
 		}
 		j.ReadyAt = t.now
-		return t.assign(j, cmp.Or(model, q.bound(j.Role)), true)
+		return t.assign(j, cmp.Or(model, q.bound(j)), true)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/trace"
 )
 
 // maxSourceBytes bounds the document that is kept of a PRD.
@@ -45,6 +46,10 @@ func (q *Queue) Submit(ctx context.Context, caller policy.Caller, prd job.PRD, i
 	root, tasks, err := prd.Plan(caller.ID, q.now())
 	if err != nil {
 		return job.Submission{}, err
+	}
+	root.Trace = trace.From(ctx).String()
+	for i := range tasks {
+		tasks[i].Trace = root.Trace
 	}
 	var answer job.Submission
 	err = q.update(ctx, caller.ID, func(t *turn) error {
@@ -118,7 +123,7 @@ func (t *turn) assignFresh(ctx context.Context, fresh []*job.Job) (bool, error) 
 		if j.Waiting > 0 || j.ReadyAt.After(t.now) {
 			continue
 		}
-		if err := t.assign(j, t.q.bound(j.Role), false); err != nil {
+		if err := t.assign(j, t.q.bound(j), false); err != nil {
 			return false, err
 		}
 	}

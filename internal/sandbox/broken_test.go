@@ -23,6 +23,7 @@ type broken struct {
 	immortal     bool // signals do nothing
 	mute         bool // Wait returns only when its ctx ends
 	endless      bool // Next never returns io.EOF
+	usage        func() (sandbox.Usage, error)
 }
 
 func (d *broken) Capabilities() sandbox.Capabilities {
@@ -69,6 +70,13 @@ func (b *brokenBox) Exec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.Pr
 		return nil, err
 	}
 	return &brokenProcess{p, b.d}, nil
+}
+
+func (b *brokenBox) Usage(ctx context.Context) (sandbox.Usage, error) {
+	if b.d.usage != nil {
+		return b.d.usage()
+	}
+	return b.Box.Usage(ctx)
 }
 
 type brokenProcess struct {

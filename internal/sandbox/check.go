@@ -30,6 +30,9 @@ func (s Spec) Validate() error {
 	return validEnv(s.Env)
 }
 
+// maxArgument is how much a kernel takes in one argument or variable.
+const maxArgument = 128<<10 - 1
+
 // Validate returns a fault of kind Invalid that names the first field of the
 // spec that no driver could make sense of.
 func (s ExecSpec) Validate() error {
@@ -43,12 +46,18 @@ func (s ExecSpec) Validate() error {
 		if strings.ContainsRune(arg, 0) {
 			return fault.Field("command", "an argument cannot hold a NUL byte")
 		}
+		if len(arg) > maxArgument {
+			return fault.Field("command", "an argument is %d bytes long; a program takes at most %d", len(arg), maxArgument).WithCode("argument_too_long")
+		}
 	}
 	if s.Dir != "" && (!strings.HasPrefix(s.Dir, "/") || strings.ContainsRune(s.Dir, 0)) {
 		return fault.Field("dir", "%q is not an absolute path", s.Dir)
 	}
 	return validEnv(s.Env)
 }
+
+// clip keeps a name short where it is shown.
+func clip(s string) string { return s[:min(len(s), 80)] }
 
 func validEnv(env map[string]string) error {
 	for name, value := range env {
@@ -57,6 +66,9 @@ func validEnv(env map[string]string) error {
 		}
 		if strings.ContainsRune(value, 0) {
 			return fault.Field("env."+name, "a value cannot hold a NUL byte")
+		}
+		if len(name)+len(value)+1 > maxArgument {
+			return fault.Field("env."+clip(name), "is %d bytes long; a program takes at most %d", len(value), maxArgument).WithCode("argument_too_long")
 		}
 	}
 	return nil
@@ -105,12 +117,13 @@ type limit struct {
 	listed func(Capabilities) bool
 }
 
-func limitsOf(l Limits) [5]limit {
-	return [5]limit{
+func limitsOf(l Limits) [6]limit {
+	return [6]limit{
 		{"limits.milli_cpu", l.MilliCPU, func(c Capabilities) bool { return c.CPU }},
 		{"limits.memory_bytes", l.Memory, func(c Capabilities) bool { return c.Memory }},
 		{"limits.processes", l.Processes, func(c Capabilities) bool { return c.Processes }},
 		{"limits.disk_bytes", l.Disk, func(c Capabilities) bool { return c.Disk }},
 		{"limits.open_files", l.OpenFiles, func(c Capabilities) bool { return c.OpenFiles }},
+		{"limits.cpu_time_ns", int64(l.CPUTime), func(c Capabilities) bool { return c.CPUTime }},
 	}
 }

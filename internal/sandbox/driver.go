@@ -28,7 +28,8 @@ import (
 // could outlive this process, and gives up if report fails. A handle is
 // versioned JSON: it can be written down, and a later process of the same or a
 // newer version can Recover, or Destroy, what it names. Recover of something
-// that is dead or gone is a fault of kind NotFound. List names every sandbox
+// that is dead or gone is a fault of kind NotFound, with code CodeOutOfMemory
+// when it has died of that. List names every sandbox
 // of this driver's state folder, including half-made ones, so that orphans can
 // be swept.
 //
@@ -94,6 +95,10 @@ type Driver interface {
 	Close() error
 }
 
+// CodeOutOfMemory is the code of Recover's fault for a sandbox that ran out of
+// memory while nobody watched over it.
+const CodeOutOfMemory = "out_of_memory"
+
 // Box is one live sandbox as its driver sees it.
 type Box interface {
 	// Handle is the handle that Create reported.
@@ -138,6 +143,12 @@ type Process interface {
 	Wait(ctx context.Context) (Exit, error)
 }
 
+// Imaged is implemented by a Box that knows the digest of the image that it
+// stands on, and by which name that was asked for.
+type Imaged interface {
+	Image() (name, digest string)
+}
+
 // Pauser is implemented by a Box whose driver has Capabilities.Pause.
 type Pauser interface {
 	Pause(ctx context.Context) error
@@ -164,6 +175,9 @@ type Capabilities struct {
 	Processes bool `json:"processes"`
 	Disk      bool `json:"disk"`
 	OpenFiles bool `json:"open_files"`
+	// CPUTime says that Usage measures the CPU of what runs, soon enough for
+	// Sandbox to hold a limit on it.
+	CPUTime bool `json:"cpu_time"`
 	// Optional powers.
 	TTY      bool `json:"tty"`
 	Pause    bool `json:"pause"`
@@ -206,6 +220,9 @@ type Limits struct {
 	Processes int64 `json:"processes,omitempty"`
 	Disk      int64 `json:"disk_bytes,omitempty"`
 	OpenFiles int64 `json:"open_files,omitempty"`
+	// CPUTime is how much processor time the sandbox may use in its life, its
+	// own kernel and guest included. Sandbox holds it, by what Usage measures.
+	CPUTime time.Duration `json:"cpu_time_ns,omitempty"`
 }
 
 // Network is how far a sandbox can reach.

@@ -50,6 +50,17 @@ type Resume struct {
 	Started time.Time
 }
 
+// Output says what an earlier worker kept of an exec whose end it did not see:
+// there may have been more.
+func (r Resume) Output() (stdout, stderr Output, err error) {
+	out, errs := newTally(0), newTally(0)
+	if err := errors.Join(out.resume(r.From.Stdout, r.Stdout), errs.resume(r.From.Stderr, r.Stderr)); err != nil {
+		return Output{}, Output{}, err
+	}
+	out.truncated, errs.truncated = true, true
+	return out.output(), errs.output(), nil
+}
+
 // Result is how an exec ended.
 type Result struct {
 	Verdict Verdict `json:"verdict"`
@@ -190,6 +201,9 @@ func (e *Exec) begin(ctx context.Context, proc Process, timeout time.Duration) e
 	s.mu.Lock()
 	err := s.status.State.Demand("start a process", StateRunning)
 	if err == nil {
+		if s.spent != "" {
+			e.decide(Limit, s.spent)
+		}
 		s.execs[e] = struct{}{}
 		s.tasks.Add(1)
 	}

@@ -8,8 +8,8 @@ type Image struct {
 	// Name is what was asked for, Digest what it stood for at that moment.
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
-	// Root is a read-only EROFS file with the whole tree. It holds the folder
-	// /.aurea, where the guest stands, and /workspace.
+	// Root is a read-only EROFS file with the whole tree. It holds /workspace,
+	// and the folder /.aurea, over which the driver mounts the guest.
 	Root string `json:"root"`
 	// Env and User come from the image's own configuration.
 	Env  []string `json:"env,omitempty"`

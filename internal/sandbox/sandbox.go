@@ -109,6 +109,7 @@ type Sandbox struct {
 	status    Status
 	execs     map[*Exec]struct{}
 	destroyed bool
+	spent     string // says which limit has been used up
 }
 
 // Open makes a sandbox and returns it RUNNING. What the driver cannot enforce
@@ -160,6 +161,10 @@ func start(ctx context.Context, opts Options, box Box) *Sandbox {
 	}
 	s.tasks.Add(1)
 	go s.watch() //nolint:contextcheck // a sandbox outlives the call that opens it
+	if limit := box.Enforced().CPUTime; limit > 0 {
+		s.tasks.Add(1)
+		go s.watchCPU(limit) //nolint:contextcheck // as above
+	}
 	return s
 }
 
@@ -168,6 +173,15 @@ func (s *Sandbox) ID() string { return s.box.Handle().ID }
 
 // Handle is what names the sandbox across restarts.
 func (s *Sandbox) Handle() Handle { return s.box.Handle() }
+
+// Image is the name and the digest of what the sandbox stands on, as far as its
+// driver knows them.
+func (s *Sandbox) Image() (name, digest string) {
+	if b, ok := s.box.(Imaged); ok {
+		return b.Image()
+	}
+	return "", ""
+}
 
 // Enforced says which limits really hold.
 func (s *Sandbox) Enforced() Limits { return s.box.Enforced() }

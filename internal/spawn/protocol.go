@@ -31,6 +31,8 @@ type Create struct {
 	Root string `json:"root"`
 	// Image is the EROFS file that is the sandbox's root, read-only.
 	Image string `json:"image"`
+	// Guest is the EROFS file that the bundle mounts over it, read-only.
+	Guest string `json:"guest"`
 	// Disk is how many bytes may be written over it; 0 is any number.
 	Disk int64 `json:"disk,omitempty"`
 	// Groups are the control groups that the sandbox starts in.

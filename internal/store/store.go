@@ -1,6 +1,7 @@
 // Package store is the contract of what is kept: one transaction writes a
-// state change and its event. Two adapters fulfil it (SQLite, and later
-// PostgreSQL), and both pass the suite in storetest.
+// state change and its event. Two adapters fulfil it (SQLite, and
+// PostgreSQL, which several managers may share), and both pass the suite in
+// storetest.
 //
 // Only the manager's side imports it. Decisions are made above, in queue; the
 // adapters hold SQL and nothing else.
@@ -39,6 +40,9 @@ import (
 //
 // Close waits for what runs and takes no more: later calls of Update and View
 // are faults of kind Unavailable. Calling it again is harmless.
+//
+// Text is UTF-8 without zero bytes. Other text, which only hostile input has, is
+// taken and may come back with U+FFFD in place of what is none.
 //
 // A list with a limit below 1 is empty, unless it says otherwise.
 //
@@ -80,6 +84,7 @@ type Tx interface {
 	Keys() Keys
 	Leaders() Leaders
 	Replies() Replies
+	History() History
 }
 
 // Jobs keeps the jobs. Times are kept to the microsecond, in UTC.
@@ -89,7 +94,7 @@ type Jobs interface {
 	// Get returns a job, or a fault of kind NotFound.
 	Get(ctx context.Context, id string) (job.Job, error)
 	// Put stores the changed fields of a job that exists: everything but ID,
-	// RootID, Owner, Seq, DependsOn and CreatedAt.
+	// RootID, Owner, Seq, DependsOn, CreatedAt and Trace.
 	Put(ctx context.Context, j *job.Job) error
 	// List returns a page of jobs, newest first (largest Seq first).
 	List(ctx context.Context, f JobFilter) ([]job.Job, error)
@@ -152,21 +157,27 @@ type Events interface {
 // Workers keeps who has registered.
 type Workers interface {
 	Get(ctx context.Context, id string) (job.Worker, error) // NotFound
-	Put(ctx context.Context, w job.Worker) error            // insert or replace
-	List(ctx context.Context) ([]job.Worker, error)         // by ID
+	// BySession returns the worker that has a session, or NotFound.
+	BySession(ctx context.Context, session string) (job.Worker, error)
+	Put(ctx context.Context, w job.Worker) error    // insert or replace
+	List(ctx context.Context) ([]job.Worker, error) // by ID
 }
 
 // Records keeps evidence, one record and one set of artifacts per try.
 type Records interface {
 	// Add stores the record of a try. A try that has one, and two artifacts of
-	// one name, are a Conflict.
-	Add(ctx context.Context, r evidence.Record, artifacts []evidence.Artifact) error
+	// one name, are a Conflict. blobs are small ones that the record or the
+	// artifacts name, by digest; they are kept with it.
+	Add(ctx context.Context, r evidence.Record, artifacts []evidence.Artifact, blobs map[string][]byte) error
 	// Get returns the record of one try, or of the newest when attempt is 0;
 	// NotFound when there is none.
 	Get(ctx context.Context, jobID string, attempt int) (evidence.Record, error)
 	// Artifacts returns the artifacts of one try, or of the newest when
 	// attempt is 0, by name.
 	Artifacts(ctx context.Context, jobID string, attempt int) ([]evidence.Artifact, error)
+	// Blob returns a blob that is kept with the record of one try, or of the
+	// newest when attempt is 0, and whether it is.
+	Blob(ctx context.Context, jobID string, attempt int, sha256 string) ([]byte, bool, error)
 }
 
 // Keys keeps API keys by hash.
@@ -186,6 +197,8 @@ type Leaders interface {
 	// force is set, until now+term. It returns the fence, and whether holder
 	// leads. Acquiring again extends the term and keeps the fence.
 	Acquire(ctx context.Context, holder string, now time.Time, term time.Duration, force bool) (fence int64, leads bool, err error)
+	// Holder returns who leads, or led last; "" when nobody ever did.
+	Holder(ctx context.Context) (string, error)
 	// Check returns a Conflict unless fence is the current one.
 	Check(ctx context.Context, fence int64) error
 }
@@ -207,3 +220,48 @@ type Reply struct {
 	Body    json.RawMessage
 	At      time.Time
 }
+
+// History is what is kept of the past, and how it is let go.
+type History interface {
+	// Floor returns the largest Seq of an event that was forgotten, or 0: a
+	// reader whose cursor is below it has missed something.
+	Floor(ctx context.Context) (int64, error)
+	// ForgetEvents removes the oldest events, at most limit, as long as they are
+	// older than before, and raises the floor. The newest event is always kept.
+	ForgetEvents(ctx context.Context, before time.Time, limit int) (int64, error)
+	// EndedPlans returns the ids of roots that ended before, oldest end first.
+	EndedPlans(ctx context.Context, before time.Time, limit int) ([]string, error)
+	// ForgetPlan removes a root with its jobs and their records, and returns how
+	// many jobs went, the root aside. A root that has not ended is a Conflict;
+	// one that does not exist is a success.
+	ForgetPlan(ctx context.Context, rootID string) (int64, error)
+	// Kept lists what records refer to, in order of job and attempt, after a
+	// place; the zero Kept is before the first.
+	Kept(ctx context.Context, after Kept, limit int) ([]Kept, error)
+	// DropBlobs removes blobs that are kept with a record, notes what was
+	// dropped, and returns how many bytes went.
+	DropBlobs(ctx context.Context, jobID string, attempt int, digests []string, what Dropped) (int64, error)
+	// ForgetWorkers removes workers that are not connected and were last seen
+	// before, and returns how many.
+	ForgetWorkers(ctx context.Context, before time.Time) (int64, error)
+}
+
+// Kept is what one record refers to.
+type Kept struct {
+	JobID     string
+	Attempt   int
+	Ended     time.Time
+	Snapshot  string // digest, or ""
+	Artifacts []evidence.Artifact
+	Small     int64 // bytes of the blobs that lie with it
+	Dropped   Dropped
+}
+
+// Dropped says which of the blobs that lay with a record were dropped.
+type Dropped int64
+
+// What can be dropped; they add up.
+const (
+	DroppedSnapshot Dropped = 1
+	DroppedOutput   Dropped = 2
+)

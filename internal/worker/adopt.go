@@ -136,10 +136,13 @@ func (r *run) find(ctx context.Context, t *task, p *past) error {
 	box, err := sandbox.Adopt(ctx, sandbox.Options{
 		Driver: d, OutputCap: r.OutputCap, ProvisionTimeout: recoverTimeout, Logger: t.log,
 	}, *p.handle)
-	if err != nil {
-		if p.ended && p.record.Verdict != sandbox.OK {
-			return nil // how the command ended is known, and says more than a new try
-		}
+	switch {
+	case err == nil:
+	case p.ended && p.record.Verdict != sandbox.OK:
+		return nil // how the command ended is known, and says more than a new try
+	case fault.CodeOf(err) == sandbox.CodeOutOfMemory && p.exec != nil && !p.ended:
+		return p.ranOut(from)
+	default:
 		return err
 	}
 	p.box = box
@@ -153,6 +156,20 @@ func (r *run) find(ctx context.Context, t *task, p *past) error {
 		p.box = nil
 		return err
 	}
+	return nil
+}
+
+// ranOut is the end of a command whose sandbox ran out of memory while no worker
+// lived: a result, not a loss.
+func (p *past) ranOut(from sandbox.Resume) error {
+	stdout, stderr, err := from.Output()
+	if err != nil {
+		return err
+	}
+	rec := p.record
+	rec.Verdict, rec.Cause, rec.ExitCode = sandbox.OOM, "the sandbox ran out of memory while no worker watched", -1
+	rec.Stdout, rec.Stderr = outputRecord(stdout), outputRecord(stderr)
+	p.ended, p.unseen = true, true
 	return nil
 }
 
@@ -274,6 +291,14 @@ func (y *try) resume() {
 	}
 	if y.dir, err = y.base.newWorkspace(y.lease.JobID); err != nil {
 		y.fail(err)
+	}
+	if p.unseen {
+		y.happen(event.ExecStarted, map[string]any{"exec": p.exec.ID, "command": briefly(y.plan.command)})
+		y.journal.write(entry{Record: &y.record, Ended: true})
+		y.happen(event.ExecEnded, map[string]any{
+			"verdict": y.record.Verdict, "cause": y.record.Cause, "exit_code": y.record.ExitCode,
+			"stdout_bytes": y.record.Stdout.Bytes, "stderr_bytes": y.record.Stderr.Bytes,
+		})
 	}
 	if p.box == nil {
 		y.missing(errReclaimed)

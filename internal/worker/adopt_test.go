@@ -351,3 +351,38 @@ func TestStopBeforeTheManagerIsBack(t *testing.T) {
 		s.bury()
 	})
 }
+
+// A sandbox that ran out of memory while no worker lived is a result like any
+// other, with what was kept of its output.
+func TestOutOfMemoryWithoutAWorker(t *testing.T) {
+	ask := payload("exec", map[string]any{
+		"command": []string{"sh", "-c", "true"}, "env": map[string]string{"FAKE_SLEEP": "10s", "FAKE_OOM": "1"},
+	})
+	killed(t, ask, time.Second, time.Second, nil, func(s *stand, _ string) {
+		d := keeping(t, s.state)
+		handles, err := d.List(t.Context())
+		if err != nil || len(handles) != 1 {
+			t.Fatal(handles, err)
+		}
+		b, err := d.Recover(t.Context(), handles[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-b.Done()
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}, func(t *testing.T, s *stand, id string) {
+		res, d := s.result(id)
+		if res.Success || d.Verdict != "oom" || res.Record.Attempt != 1 || !res.Record.Stdout.Truncated || res.Record.ExitCode != -1 {
+			t.Errorf("%+v, %s", res.Record, res.Details)
+		}
+		var told []event.Type
+		for _, h := range s.ref.Events(id) {
+			told = append(told, h.Type)
+		}
+		if !slices.Contains(told, event.ExecEnded) || slices.Contains(told, event.SandboxLost) {
+			t.Errorf("the events are %q", told)
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -23,6 +24,8 @@ type base struct {
 	identity string
 	boot     string // this run of the machine
 	lock     *os.File
+
+	mu sync.Mutex // held while a workspace is made, or taken away for good
 }
 
 // openBase makes what is missing, takes the lock, and removes what earlier
@@ -85,6 +88,8 @@ func (b *base) removeWorkspace(id string) error { return os.RemoveAll(b.workspac
 
 // newWorkspace makes an empty workspace for a try. Every try starts clean.
 func (b *base) newWorkspace(jobID string) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	dir := b.workspace(jobID)
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrExist) {

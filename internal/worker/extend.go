@@ -46,7 +46,7 @@ func (r *run) extendOnce() error {
 	held, paused := r.tasks.held(), r.pausedFor()
 	var answer dispatch.ExtendAnswer
 	err := r.session.call(r.life, dispatch.ReportTimeout, func(ctx context.Context, session string) (err error) {
-		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held, Paused: paused})
+		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held, Paused: paused, Figures: r.figures()})
 		return err
 	})
 	if err != nil {
@@ -56,6 +56,15 @@ func (r *run) extendOnce() error {
 		r.tasks.drop(h, errGone)
 	}
 	return nil
+}
+
+// figures measures the worker. A disk that cannot be measured is left out.
+func (r *run) figures() dispatch.Figures {
+	f := dispatch.Figures{Sandboxes: int(r.live.Load())}
+	if free, size, err := measureDisk(r.Base); err == nil {
+		f.DiskFree, f.DiskBytes = free, size
+	}
+	return f
 }
 
 // attend holds the command stream open until the run ends.

@@ -164,6 +164,7 @@ type past struct {
 	// What was found of it: the sandbox, and its exec once it was attached to.
 	box     *sandbox.Sandbox
 	process *sandbox.Exec
+	unseen  bool // the command ended while no worker lived, and is not told of
 }
 
 // name is that of the journal and of the output of its lease.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/worker"
@@ -37,6 +38,28 @@ func TestOutOfMemoryIsAVerdict(t *testing.T) {
 		res, d := s.result(id)
 		if res.Success || d.Verdict != "oom" || res.Record.Usage == nil || res.Record.Usage.PeakMemory != 64<<20 {
 			t.Errorf("%+v, %s", res.Record, res.Details)
+		}
+	})
+}
+
+// Who uses up the processor time of their sandbox is ended, and the evidence
+// says by which limit, and keeps the files.
+func TestProcessorTimeIsALimit(t *testing.T) {
+	story(t, func(c *worker.Config) { c.Limits = sandbox.Limits{CPUTime: time.Minute} }, func(t *testing.T, s *stand) {
+		id := s.submit(payload("exec", map[string]any{
+			"command": []string{"sh", "-c", "sleep 100"}, "files": map[string]string{"a": "x"},
+			"cpu_time_limit": 10, "env": map[string]string{"FAKE_CPU": "11s", "FAKE_SLEEP": "90s"},
+		}))
+		more := s.submit(payload("exec", map[string]any{"command": []string{"true"}, "cpu_time_limit": 61}))
+		time.Sleep(2 * time.Second) // of the bubble's
+		synctest.Wait()
+		res, d := s.result(id)
+		if res.Success || d.Verdict != "limit" || !strings.HasPrefix(res.Record.Cause, "cpu_time: ") || res.Record.Usage.CPU != 11*time.Second ||
+			res.Record.Asked.CPUTime != 10*time.Second || res.Record.Enforced.CPUTime != 10*time.Second || len(res.Record.Skipped) > 0 {
+			t.Errorf("%+v, %s", res.Record, res.Details)
+		}
+		if res, d := s.result(more); res.Success || !strings.Contains(d.Error, "cpu_time_limit") {
+			t.Errorf("more: %+v, %s", res.Record, res.Details)
 		}
 	})
 }

@@ -89,7 +89,7 @@ func final(err error, tried time.Duration) bool {
 		return fault.CodeOf(err) != workerIDTaken || tried >= takenPatience
 	case fault.Invalid, fault.Denied, fault.Unauthenticated, fault.TooLarge:
 		return true
-	case fault.Internal, fault.NotFound, fault.Exhausted, fault.Unavailable:
+	case fault.Internal, fault.NotFound, fault.Gone, fault.Exhausted, fault.Unavailable:
 		// NotFound too: behind a proxy the manager may be away.
 		return false
 	}
@@ -179,7 +179,7 @@ func (s *session) insist(ctx context.Context, what string, timeout time.Duration
 		case fault.Invalid, fault.TooLarge:
 			return err
 		case fault.Internal, fault.NotFound, fault.Conflict, fault.Unauthenticated, fault.Denied,
-			fault.Exhausted, fault.Unavailable:
+			fault.Exhausted, fault.Unavailable, fault.Gone:
 			// All of these can pass: a proxy without its manager, a key that is
 			// being changed. What was done is not given up for them.
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/trace"
 )
 
 const (
@@ -41,6 +42,7 @@ type try struct {
 	dir    string // its workspace, once it has one
 	record evidence.Record
 	err    error // why it could not be done, or not be kept; the first counts
+	place  trace.Parent
 }
 
 // do takes a task from its beginning, or from where an earlier process left it,
@@ -50,6 +52,11 @@ type try struct {
 func (r *run) do(t *task) {
 	defer t.output.close()
 	y := &try{run: r, task: t}
+	traced, span := r.Tracer.Start(trace.With(t.ctx, trace.Parse(t.lease.Trace)), "job.try", trace.Consumer)
+	defer span.End()
+	span.Set("job", t.lease.JobID)
+	y.place = trace.From(traced)
+	defer func() { span.Set("verdict", string(y.record.Verdict)); span.Fail(y.err) }()
 	switch {
 	case t.past != nil:
 		y.resume()
@@ -111,6 +118,9 @@ func (y *try) perform() {
 	}
 	var err error
 	if y.plan, err = planFor(l.Payload, y.Languages); err == nil {
+		err = y.demandDriver(y.plan.work.Driver)
+	}
+	if err == nil {
 		y.record.Asked, err = y.limitsFor(y.plan.work)
 	}
 	if err == nil {
@@ -130,6 +140,14 @@ func (y *try) perform() {
 		return
 	}
 	y.inSandbox(timed, box, deadline)
+}
+
+// demandDriver refuses work that is for another driver than this worker's.
+func (r *run) demandDriver(name string) error {
+	if name == "" || name == r.Driver {
+		return nil
+	}
+	return fault.Field("driver", "the job asks for %q, this worker has %q", name, r.Driver).WithCode("driver_unavailable")
 }
 
 // performed writes down that nothing more is wanted of the sandbox. It does so
@@ -164,6 +182,10 @@ func (y *try) open(ctx context.Context) (*sandbox.Sandbox, error) {
 		return nil, err
 	}
 	y.record.Sandbox = id
+	began := time.Now()
+	defer func() {
+		y.Tracer.Record(y.place, "sandbox.create", trace.Internal, began, time.Now(), "sandbox", id, "driver", y.Driver, "image", y.record.Image)
+	}()
 	box, err := sandbox.Open(ctx, sandbox.Options{
 		Driver: y.driver, OutputCap: y.OutputCap, Logger: y.task.log,
 		Spec: sandbox.Spec{
@@ -179,6 +201,8 @@ func (y *try) open(ctx context.Context) (*sandbox.Sandbox, error) {
 		return nil, err
 	}
 	y.record.Enforced = box.Enforced()
+	name, digest := box.Image()
+	y.record.Image, y.record.ImageDigest = cmp.Or(y.record.Image, name), digest
 	y.journal.write(entry{Record: &y.record})
 	y.happen(event.SandboxCreated, y.created())
 	return box, nil
@@ -186,11 +210,13 @@ func (y *try) open(ctx context.Context) (*sandbox.Sandbox, error) {
 
 // created is what is told of a new sandbox.
 func (y *try) created() map[string]any {
-	return map[string]any{"sandbox": y.record.Sandbox, "driver": y.record.Driver, "image": y.record.Image}
+	return map[string]any{"sandbox": y.record.Sandbox, "driver": y.record.Driver, "image": y.record.Image, "image_digest": y.record.ImageDigest}
 }
 
 // inSandbox works in the sandbox, takes the files out, and destroys it.
 func (y *try) inSandbox(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) {
+	y.live.Add(1)
+	defer y.live.Add(-1)
 	defer y.destroy(box)
 	err := y.command(ctx, box, deadline)
 	if err == nil {
@@ -253,7 +279,9 @@ func (y *try) command(ctx context.Context, box *sandbox.Sandbox, deadline time.T
 	y.happen(event.ExecStarted, map[string]any{"exec": exec.ID(), "command": briefly(y.plan.command)})
 	// Waiting is bounded by the task, not by ctx: at the deadline the exec is
 	// killed, and its verdict says so.
+	began := time.Now()
 	result, err := y.feedAndWait(exec)
+	y.Tracer.Record(y.place, "exec", trace.Internal, began, time.Now(), "exec", exec.ID(), "verdict", string(result.Verdict))
 	if y.ctx.Err() != nil {
 		return context.Cause(y.ctx)
 	}

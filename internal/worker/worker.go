@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +17,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/probe"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/trace"
 )
 
 // Defaults of a Config.
@@ -49,6 +51,10 @@ type Config struct {
 	// MinDisk is how much must be free where Base is for the worker to take
 	// more jobs; 0 is a twentieth of the disk, but at most a GiB.
 	MinDisk int64
+	// KeepSnapshots and KeepWorkspaces are how long the worker keeps what jobs
+	// left in its folder; 0 is for good.
+	KeepSnapshots, KeepWorkspaces time.Duration
+	Tracer                        *trace.Tracer // nil is off
 	// Disk measures a file system; nil asks the machine.
 	Disk func(folder string) (free, size int64, err error)
 	// Image, Limits and Network are asked for where a job does not say.
@@ -68,7 +74,11 @@ type Config struct {
 	// DrainTimeout is how long running jobs may go on after a stop was asked
 	// for, and how long their results are offered to a manager that is away.
 	DrainTimeout time.Duration
-	Logger       *slog.Logger
+	// Keep, where it is set, takes the place of the drain: it ends the process
+	// at once, and does not return. What was begun stays as it is, for the next
+	// process to go on with, as after a kill.
+	Keep   func()
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -123,6 +133,8 @@ func (c Config) check() error {
 		return fault.Field("memory", "%d bytes for all sandboxes are not enough for one, whose limit is %d; raise AUREA_MEMORY, or lower SANDBOX_MEMORY_LIMIT", c.Memory, c.Limits.Memory)
 	case c.MinDisk < 0:
 		return fault.Field("min_disk", "must not be negative")
+	case c.Keep != nil && !c.Drivers[c.Driver].Capabilities().Recover:
+		return fault.Field("--keep/AUREA_ON_STOP", "the driver %s cannot find its sandboxes again; leave it out", c.Driver).WithCode("refused_setting")
 	}
 	return nil
 }
@@ -158,6 +170,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	r := newRun(ctx, w.config, folder, archive)
 	defer r.end(errStopped)
 	if err := r.begin(ctx); err != nil {
+		if ctx.Err() != nil {
+			r.keep()
+		}
 		r.tasks.dropAll(errStopped)
 		r.working.Wait()
 		if ctx.Err() != nil && r.failure() == nil {
@@ -172,7 +187,12 @@ func (w *Worker) Run(ctx context.Context) error {
 // The leases of what was taken over run out, so they do not wait for the proof
 // of the drivers.
 func (r *run) begin(ctx context.Context) error {
-	if err := r.adopt(ctx); err != nil {
+	adopting := ctx
+	if r.Keep != nil {
+		// A stop in the middle of it must not cost those that are not met yet.
+		adopting = context.WithoutCancel(ctx)
+	}
+	if err := r.adopt(adopting); err != nil {
 		return err
 	}
 	if r.tasks.len() > 0 {
@@ -210,6 +230,7 @@ type run struct {
 	done    chan struct{} // one token: a result may be ready
 	changed chan struct{} // one token: whether work is taken has changed
 	working sync.WaitGroup
+	live    atomic.Int64 // sandboxes that are there now
 
 	mu     sync.Mutex
 	lost   []dispatch.Lost // of an earlier process; the next registration says so
@@ -258,7 +279,7 @@ func (r *run) failure() error {
 // serve works until ctx ends or the run fails, and leaves nothing behind.
 func (r *run) serve(ctx context.Context) error {
 	var services sync.WaitGroup
-	for _, service := range []func(){r.attend, r.extend, r.report} {
+	for _, service := range []func(){r.attend, r.extend, r.report, r.tidy} {
 		services.Go(service)
 	}
 	for range finishers {
@@ -266,6 +287,7 @@ func (r *run) serve(ctx context.Context) error {
 	}
 	r.log.Info("worker is ready", "driver", r.Driver, "slots", r.Slots, "base", r.Base)
 	r.takeWork(ctx)
+	r.keep()
 	if r.failure() == nil {
 		r.drain(ctx)
 	}
@@ -277,6 +299,15 @@ func (r *run) serve(ctx context.Context) error {
 	r.end(errStopped)
 	services.Wait()
 	return r.failure()
+}
+
+// keep leaves everything to the next process, where that is asked for.
+func (r *run) keep() {
+	if r.Keep == nil || r.failure() != nil {
+		return
+	}
+	r.log.Info("sandboxes are kept for the next start", "jobs", r.tasks.len())
+	r.Keep()
 }
 
 // drain waits until every job has ended and its result was taken.

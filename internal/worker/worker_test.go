@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,7 +109,7 @@ func TestRecordSaysWhatRan(t *testing.T) {
 			t.Errorf("a failing script is a result: %s", res.Details)
 		}
 		if r.JobID != id || r.Attempt != 1 || r.Fence != res.Fence || r.Worker != "worker_default" || r.Driver != "fake" ||
-			r.PayloadSHA256 != hex.EncodeToString(sum[:]) || r.Image != "some/image" || r.Network != sandbox.NetworkNone ||
+			r.PayloadSHA256 != hex.EncodeToString(sum[:]) || r.Image != "some/image" || r.ImageDigest != fmt.Sprintf("sha256:%x", sha256.Sum256([]byte("some/image"))) || r.Network != sandbox.NetworkNone ||
 			r.Asked != limits || limits.Hold(r.Enforced) != nil || r.ExitCode != 3 || r.Sandbox == "" ||
 			r.Stdout.Bytes != 4 || r.Stderr.Bytes != 4 || r.Snapshot == nil || r.Timeout != 15*time.Minute || r.Usage == nil {
 			t.Errorf("the record is %+v", r)

@@ -6,12 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,9 +24,9 @@ import (
 
 // Box is one live sandbox. It implements sandbox.Box and sandbox.Pauser.
 type Box struct {
+	guest.Box
 	driver *Driver
 	record record
-	client *guest.Client
 	meter  meter
 	done   chan struct{} // closed when the sandbox is dead
 
@@ -137,7 +133,8 @@ func (d *Driver) connect(ctx context.Context, r record) (*Box, error) {
 		return nil, engineFault("look at the container", errors.Join(err, context.Cause(ctx)))
 	}
 	b := &Box{
-		driver: d, record: r, client: c,
+		Box:    guest.Box{ID: id, Env: r.Env, Client: c},
+		driver: d, record: r,
 		meter:   newMeter("/proc", "/sys/fs/cgroup", found.Container.State.Pid),
 		done:    make(chan struct{}),
 		watched: make(chan struct{}),
@@ -156,6 +153,9 @@ func (d *Driver) reconnect(ctx context.Context, r record) (*Box, error) {
 		return nil, gone
 	case err != nil:
 		return nil, engineFault("look for the container", err)
+	case found.Container.State != nil && found.Container.State.OOMKilled:
+		d.killContainer(ctx, id) // what is left of it is maimed
+		return nil, fault.New(fault.NotFound, "sandbox %s ran out of memory", id).WithCode(sandbox.CodeOutOfMemory)
 	case found.Container.State == nil || !found.Container.State.Running:
 		return nil, gone
 	}
@@ -178,17 +178,17 @@ func (d *Driver) reconnect(ctx context.Context, r record) (*Box, error) {
 // more, and it ends. It is the box's only goroutine.
 func (b *Box) watch() {
 	defer close(b.watched)
-	<-b.client.Done()
+	<-b.Client.Done()
 	if b.detached.Load() {
 		return
 	}
 	if !b.destroying.Load() {
-		if fault.Is(b.client.Err(), fault.Unavailable) {
+		if fault.Is(b.Client.Err(), fault.Unavailable) {
 			b.driver.killContainer(context.Background(), b.record.Handle.ID)
 		}
 		b.autopsy()
 	}
-	b.client.Lose()
+	b.Client.Lose()
 	close(b.done)
 }
 
@@ -226,12 +226,15 @@ func (b *Box) endForMemory() {
 // Handle implements sandbox.Box.
 func (b *Box) Handle() sandbox.Handle { return b.record.Handle }
 
+// Image implements sandbox.Imaged, with the engine's id, which is a digest.
+func (b *Box) Image() (name, digest string) { return "", b.record.Image }
+
 // Enforced implements sandbox.Box.
 func (b *Box) Enforced() sandbox.Limits { return b.record.Enforced }
 
 // ready refuses what a guest cannot do while it is paused.
 func (b *Box) ready(what string) error {
-	if err := b.client.Err(); err != nil {
+	if err := b.Client.Err(); err != nil {
 		return err
 	}
 	if b.paused.Load() {
@@ -248,102 +251,45 @@ func (b *Box) Exec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.Process,
 	if err := b.ready("start a process"); err != nil {
 		return nil, err
 	}
-	command := guest.Command{
-		ID: spec.ID, Args: spec.Command, Env: b.environ(spec),
-		Dir: spec.Dir, User: spec.User,
-		TTY: spec.TTY, Stdin: spec.Stdin, Cols: spec.Cols, Rows: spec.Rows,
-	}
-	if command.Dir == "" {
-		command.Dir = workspace
-	}
-	if command.User == "" {
-		command.User = defaultUser
-	}
-	p, err := b.client.Exec(ctx, command)
-	if err != nil {
-		return nil, fmt.Errorf("exec in sandbox %s: %w", b.record.Handle.ID, err)
-	}
-	return &process{Process: p, box: b}, nil
-}
-
-// environ is the whole environment of a command.
-func (b *Box) environ(spec sandbox.ExecSpec) []string {
-	env := map[string]string{
-		"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
-		"HOME": workspace,
-		"LANG": "C.UTF-8",
-		"USER": defaultUser,
-	}
-	if spec.TTY {
-		env["TERM"] = "xterm-256color"
-	}
-	maps.Copy(env, b.record.Env)
-	maps.Copy(env, spec.Env)
-	list := make([]string, 0, len(env))
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		list = append(list, name+"="+env[name])
-	}
-	return list
+	return b.seen(b.Box.Exec(ctx, spec))
 }
 
 // Attach implements sandbox.Box.
 func (b *Box) Attach(ctx context.Context, id string, from sandbox.Offsets) (sandbox.Process, error) {
-	if err := (sandbox.ExecSpec{ID: id, Command: []string{"-"}}).Validate(); err != nil {
-		return nil, fault.New(fault.NotFound, "no exec %q: %w", id, err)
-	}
-	if from.Stdout < 0 || from.Stderr < 0 {
-		return nil, fault.Field("from", "an offset is negative")
-	}
 	if err := b.ready("attach to a process"); err != nil {
 		return nil, err
 	}
-	p, err := b.client.Attach(ctx, id, from)
+	return b.seen(b.Box.Attach(ctx, id, from))
+}
+
+// seen is a command whose end is seen in the light of the sandbox's.
+func (b *Box) seen(p sandbox.Process, err error) (sandbox.Process, error) {
 	if err != nil {
-		return nil, fmt.Errorf("attach to exec %s in sandbox %s: %w", id, b.record.Handle.ID, err)
+		return nil, err
 	}
 	return &process{Process: p, box: b}, nil
 }
 
 // Put implements sandbox.Box.
 func (b *Box) Put(ctx context.Context, dir string, tar io.Reader) error {
-	if err := checkPath("dir", dir); err != nil {
-		return err
-	}
 	if err := b.ready("put files"); err != nil {
 		return err
 	}
-	if err := b.client.Put(ctx, path.Clean(dir), tar); err != nil {
-		return fmt.Errorf("put files into sandbox %s: %w", b.record.Handle.ID, err)
-	}
-	return nil
+	return b.Box.Put(ctx, dir, tar)
 }
 
 // Get implements sandbox.Box.
 func (b *Box) Get(ctx context.Context, name string, w io.Writer) error {
-	if err := checkPath("path", name); err != nil {
-		return err
-	}
 	if err := b.ready("get files"); err != nil {
 		return err
 	}
-	if err := b.client.Get(ctx, path.Clean(name), w); err != nil {
-		return fmt.Errorf("get files from sandbox %s: %w", b.record.Handle.ID, err)
-	}
-	return nil
-}
-
-func checkPath(field, name string) error {
-	const longest = 4096
-	if !path.IsAbs(name) || len(name) >= longest || strings.ContainsRune(name, 0) {
-		return fault.Field(field, "%q is not an absolute path in the sandbox", name)
-	}
-	return nil
+	return b.Box.Get(ctx, name, w)
 }
 
 // Usage implements sandbox.Box, with the engine's numbers. The processes are
 // tasks, and the guest's are among them.
 func (b *Box) Usage(ctx context.Context) (sandbox.Usage, error) {
-	if err := b.client.Err(); err != nil {
+	if err := b.Client.Err(); err != nil {
 		return sandbox.Usage{}, err
 	}
 	result, err := b.driver.api.ContainerStats(ctx, b.driver.container(b.record.Handle.ID), client.ContainerStatsOptions{})
@@ -369,7 +315,7 @@ func (b *Box) Usage(ctx context.Context) (sandbox.Usage, error) {
 
 // Pause implements sandbox.Pauser.
 func (b *Box) Pause(ctx context.Context) error {
-	if err := b.client.Err(); err != nil {
+	if err := b.Client.Err(); err != nil {
 		return err
 	}
 	if b.paused.Load() {
@@ -384,7 +330,7 @@ func (b *Box) Pause(ctx context.Context) error {
 
 // Resume implements sandbox.Pauser.
 func (b *Box) Resume(ctx context.Context) error {
-	if err := b.client.Err(); err != nil {
+	if err := b.Client.Err(); err != nil {
 		return err
 	}
 	if !b.paused.Load() {
@@ -400,24 +346,25 @@ func (b *Box) Resume(ctx context.Context) error {
 // Done implements sandbox.Box.
 func (b *Box) Done() <-chan struct{} { return b.done }
 
-func (b *Box) alive() bool {
+// Alive implements roster.Box.
+func (b *Box) Alive() bool {
 	select {
-	case <-b.client.Done():
+	case <-b.Client.Done():
 		return false
 	default:
 		return true
 	}
 }
 
-// detach lets go of the sandbox, which lives on.
-func (b *Box) detach() {
+// Detach implements roster.Box.
+func (b *Box) Detach() {
 	b.detached.Store(true)
-	_ = b.client.Close()
+	_ = b.Client.Close()
 	<-b.watched
 }
 
 // lose ends everything that waits for the sandbox, whose container is gone.
 func (b *Box) lose() {
-	b.client.Lose()
+	b.Client.Lose()
 	<-b.watched
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/guest"
 )
 
 // The labels of our containers. labelState holds the state folder's id.
@@ -26,7 +27,6 @@ const (
 const (
 	guestPath   = "/.aurea/guest"
 	channelPath = "/.aurea/channel"
-	workspace   = "/workspace"
 )
 
 // guestRoom is how many tasks the guest may have beside the commands'. It is
@@ -80,8 +80,9 @@ func (d *Driver) hostConfig(r record) *container.HostConfig {
 		OomScoreAdj:   500, // when the host runs out, sandboxes go first
 		ShmSize:       l.Disk / 8,
 		Tmpfs: map[string]string{
-			workspace: tmpfs(l.Disk-2*(l.Disk/8), "0755", r.User),
-			"/tmp":    tmpfs(l.Disk/8, "1777", r.User),
+			guest.Workspace: tmpfs(l.Disk-2*(l.Disk/8), "0755", r.User),
+			// Nobody's but root's: its owner could remove others' files.
+			"/tmp": tmpfs(l.Disk/8, "1777", 0),
 		},
 		Mounts:        d.mounts(r),
 		MaskedPaths:   maskedPaths(),

@@ -3,8 +3,6 @@ package docker_test
 import (
 	"context"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -90,101 +88,6 @@ func TestEachSandboxHasItsOwnUsers(t *testing.T) {
 	one, two := box(t, d, sandbox.Spec{}), box(t, d, sandbox.Spec{})
 	if a, b := sh(t, one, "id -u"), sh(t, two, "id -u"); a == b || a == "0\n" {
 		t.Errorf("two sandboxes run as %q and %q", a, b)
-	}
-}
-
-const bomb = `import os, time
-print("up", flush=True)
-while True:
-    try:
-        if os.fork() == 0: pass
-    except OSError: time.sleep(0.001)
-`
-
-// comet is a chain in which everybody forks and dies at once: nobody in it
-// lives for longer than it takes to read a line of a list.
-const comet = `#include <unistd.h>
-#include <stdlib.h>
-int main(int c, char **v) {
-	for (int i = atoi(v[1]); i > 0; i--)
-		if (fork() == 0) {
-			write(1, "up\n", 3);
-			for (;;) if (fork() > 0) _exit(0);
-		}
-	for (;;) pause();
-}`
-
-func TestForkBombIsBoundedAndKilled(t *testing.T) {
-	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 64, Memory: 512 << 20, MilliCPU: 1000}})
-	p, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "bomb", Command: []string{"python3", "-c", bomb}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Next(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	usage, err := b.Usage(t.Context())
-	if err != nil || usage.Processes > 64+64 || usage.CPU <= 0 || usage.PeakMemory <= 0 {
-		t.Errorf("usage %+v, %v", usage, err)
-	}
-	gone(t, b, p)
-}
-
-func TestChainsOfForksAreKilled(t *testing.T) {
-	t.Parallel()
-	t.Skip("known, and said in SECURITY.md: in one of three runs a chain of forks outruns the kill of its tree")
-	b := box(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 256, Memory: 512 << 20}})
-	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/comet.c", []byte(comet), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-static", "-O2", "-o", dir+"/comet", dir+"/comet.c").CombinedOutput(); err != nil {
-		t.Fatalf("build the comet: %v\n%s", err, out)
-	}
-	program, err := os.ReadFile(dir + "/comet")
-	if err != nil {
-		t.Fatal(err)
-	}
-	putFile(t, b, "comet", program)
-	const many = 8
-	p, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "comet", Command: []string{"./comet", strconv.Itoa(many)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for up := 0; up < many; { // all of them fly
-		f, err := p.Next(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		up += strings.Count(string(f.Data), "up")
-	}
-	gone(t, b, p)
-}
-
-// gone kills the tree and looks whether any of it is left. Who forks and dies
-// at once cannot be seen in a list, but uses up process numbers.
-func gone(t *testing.T, b sandbox.Box, p sandbox.Process) {
-	t.Helper()
-	if err := p.Signal(t.Context(), 9, true); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	const numbers = `import time
-last = lambda: int(open("/proc/loadavg").read().split()[4])
-before = last(); time.sleep(0.5); print(last() - before)`
-	_, out := do(t, b, sandbox.ExecSpec{ID: "numbers", Command: []string{"python3", "-c", numbers}})
-	const ours = 10 // threads that the guest may start meanwhile
-	if used, err := strconv.Atoi(strings.TrimSpace(out)); err != nil || used > ours {
-		t.Errorf("%q process numbers were used after the tree was killed", out)
-	}
-	deadline := time.Now().Add(30 * time.Second)
-	for strings.TrimSpace(sh(t, b, "cat /proc/[0-9]*/comm 2>/dev/null | grep -c python")) != "0" {
-		if time.Now().After(deadline) {
-			t.Fatal("some of the tree live on")
-		}
 	}
 }
 

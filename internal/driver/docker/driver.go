@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/aurea-dev/aurea/internal/driver/roster"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -54,26 +54,13 @@ type Driver struct {
 	life     context.Context
 	stop     context.CancelCauseFunc
 	listened chan struct{} // closed when the listener has ended
+	roster   *roster.Roster[*Box]
 
 	mu     sync.Mutex
-	closed bool
-	boxes  map[string]*Box
-	making map[string]*making
 	images map[string]image // by the engine's id
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
-
-// making is a Create under way.
-type making struct {
-	cancel context.CancelCauseFunc
-	ended  chan struct{}
-}
-
-var (
-	errClosed    = fault.New(fault.Conflict, "the driver was closed")
-	errDestroyed = fault.New(fault.Conflict, "the sandbox was destroyed while it was made")
-)
 
 // New returns the driver, or says what is missing for it on this machine.
 func New(ctx context.Context, config Config) (*Driver, error) {
@@ -93,8 +80,8 @@ func New(ctx context.Context, config Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{
-		config: config, api: api, listened: make(chan struct{}),
-		boxes: map[string]*Box{}, making: map[string]*making{}, images: map[string]image{},
+		config: config, api: api, listened: make(chan struct{}), images: map[string]image{},
+		roster: roster.New[*Box](Name, handleVersion, filepath.Join(dir, "box")),
 	}
 	if err := d.prepare(ctx); err != nil {
 		_ = api.Close()
@@ -136,6 +123,7 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		Processes: d.engine.processes,
 		Disk:      true,
 		OpenFiles: true,
+		CPUTime:   true, // the engine measures it
 		TTY:       true,
 		Pause:     true,
 		Recover:   true,
@@ -158,11 +146,11 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	if err != nil {
 		return nil, err
 	}
-	ctx, m, err := d.begin(ctx, spec.ID)
+	ctx, making, err := d.roster.Begin(ctx, spec.ID)
 	if err != nil {
 		return nil, err
 	}
-	defer d.finish(spec.ID, m)
+	defer making.Finish()
 	image, err := d.findImage(ctx, spec.Image)
 	if err != nil {
 		return nil, err
@@ -176,53 +164,13 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	}
 	b, err := d.make(ctx, r, image)
 	if err == nil {
-		err = d.adopt(b)
+		err = d.roster.Adopt(spec.ID, b)
 	}
 	if err != nil {
 		d.removeAfter(ctx, spec.ID)
 		return nil, err
 	}
 	return b, nil
-}
-
-// begin reserves the id, and returns a ctx that Destroy of the id ends.
-func (d *Driver) begin(ctx context.Context, id string) (context.Context, *making, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, nil, errClosed
-	}
-	_, err := os.Lstat(d.dir(id))
-	if d.making[id] != nil || d.boxes[id] != nil || err == nil {
-		return nil, nil, fault.New(fault.Conflict, "sandbox %s exists", id)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("look for the sandbox: %w", err)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	m := &making{cancel: cancel, ended: make(chan struct{})}
-	d.making[id] = m
-	return ctx, m, nil
-}
-
-func (d *Driver) finish(id string, m *making) {
-	m.cancel(nil)
-	d.mu.Lock()
-	delete(d.making, id)
-	d.mu.Unlock()
-	close(m.ended)
-}
-
-// adopt makes the driver answerable for the box.
-func (d *Driver) adopt(b *Box) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		b.detach()
-		return errClosed
-	}
-	d.boxes[b.record.Handle.ID] = b
-	return nil
 }
 
 // removeAfter removes a sandbox that could not be made. If even that fails it
@@ -235,30 +183,16 @@ func (d *Driver) removeAfter(ctx context.Context, id string) {
 	}
 }
 
-// owns refuses a handle that is not of this driver.
-func (d *Driver) owns(h sandbox.Handle) error {
-	switch {
-	case h.Driver != Name:
-		return fault.Field("driver", "the handle is of driver %q, this is %q", h.Driver, Name)
-	case h.Version < 1 || h.Version > handleVersion:
-		return fault.Field("version", "the handle has version %d, this driver knows up to %d", h.Version, handleVersion)
-	}
-	// The id becomes a path and a container's name: nothing but an id may.
-	return sandbox.Spec{ID: h.ID}.Validate()
-}
-
 // Recover implements sandbox.Driver.
 func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, error) {
-	if err := d.owns(h); err != nil {
+	if err := d.roster.Owns(h); err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	b, closed := d.boxes[h.ID], d.closed
-	d.mu.Unlock()
-	if closed {
-		return nil, errClosed
+	b, live, err := d.roster.Live(h.ID)
+	if err != nil {
+		return nil, err
 	}
-	if b != nil && b.alive() {
+	if live {
 		return b, nil
 	}
 	r, err := readRecord(d.dir(h.ID))
@@ -268,7 +202,7 @@ func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, er
 	if b, err = d.reconnect(ctx, r); err != nil {
 		return nil, err
 	}
-	if err := d.adopt(b); err != nil {
+	if err := d.roster.Adopt(h.ID, b); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -277,69 +211,40 @@ func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, er
 // List implements sandbox.Driver: what has a folder, and what the engine has
 // although its folder is gone.
 func (d *Driver) List(ctx context.Context) ([]sandbox.Handle, error) {
-	entries, err := os.ReadDir(filepath.Join(d.config.StateDir, "box"))
-	if err != nil {
-		return nil, fmt.Errorf("list the sandboxes: %w", err)
-	}
-	ids := map[string]bool{}
-	for _, entry := range entries {
-		ids[entry.Name()] = true
-	}
 	found, err := d.containers(ctx, labelSandbox)
 	if err != nil {
 		return nil, err
 	}
+	var more []string
 	for _, c := range found {
-		ids[c.Labels[labelSandbox]] = true
+		more = append(more, c.Labels[labelSandbox])
 	}
-	handles := make([]sandbox.Handle, 0, len(ids))
-	for id := range ids {
-		h := sandbox.Handle{Version: handleVersion, Driver: Name, ID: id}
-		if r, err := readRecord(d.dir(id)); err == nil && r.Handle.ID == id {
-			h = r.Handle
-		}
-		if d.owns(h) == nil {
-			handles = append(handles, h)
-		}
-	}
-	return handles, nil
+	return d.roster.Handles(func(dir string) (sandbox.Handle, error) {
+		r, err := readRecord(dir)
+		return r.Handle, err
+	}, more...)
 }
 
 // Destroy implements sandbox.Driver.
 func (d *Driver) Destroy(ctx context.Context, h sandbox.Handle) error {
-	if err := d.owns(h); err != nil {
+	if err := d.roster.Owns(h); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	m := d.making[h.ID]
-	d.mu.Unlock()
-	if m != nil {
-		m.cancel(errDestroyed)
-		select {
-		case <-m.ended:
-		case <-ctx.Done():
-			return fault.New(fault.Unavailable, "wait for the sandbox's making to end: %w", context.Cause(ctx))
-		}
+	if err := d.roster.Interrupt(ctx, h.ID); err != nil {
+		return err
 	}
 	return d.remove(ctx, h.ID)
 }
 
 // remove removes the container, then the folder.
 func (d *Driver) remove(ctx context.Context, id string) error {
-	d.mu.Lock()
-	b := d.boxes[id]
-	d.mu.Unlock()
-	if b != nil {
+	if b, ok := d.roster.Get(id); ok {
 		b.destroying.Store(true)
 	}
 	if err := d.removeContainer(ctx, d.container(id)); err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
 	}
-	d.mu.Lock()
-	b = d.boxes[id]
-	delete(d.boxes, id)
-	d.mu.Unlock()
-	if b != nil {
+	if b, ok := d.roster.Drop(id); ok {
 		b.lose()
 	}
 	if err := os.RemoveAll(d.dir(id)); err != nil {
@@ -350,32 +255,15 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 
 // Close implements sandbox.Driver.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.roster.Close() {
 		return nil
 	}
-	d.closed = true
-	boxes := d.boxes
-	d.boxes = map[string]*Box{}
-	var creates []*making
-	for _, m := range d.making {
-		creates = append(creates, m)
-	}
-	d.mu.Unlock()
-	for _, m := range creates {
-		m.cancel(errClosed)
-		<-m.ended
-	}
-	for _, b := range boxes {
-		b.detach()
-	}
-	d.stop(errClosed)
+	d.stop(errors.New("the driver was closed"))
 	<-d.listened
 	return d.api.Close()
 }
 
-func (d *Driver) dir(id string) string { return filepath.Join(d.config.StateDir, "box", id) }
+func (d *Driver) dir(id string) string { return d.roster.Dir(id) }
 
 // container is the name of a sandbox's container.
 func (d *Driver) container(id string) string { return "aurea-" + d.id + "-" + id }

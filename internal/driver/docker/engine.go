@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -114,6 +115,7 @@ const (
 	leastProcesses = 16
 	leastDisk      = 1 << 20
 	leastOpenFiles = 64
+	leastCPUTime   = time.Second
 )
 
 // limits are what is enforced for what was asked. Processes, disk and open
@@ -128,6 +130,7 @@ func (e engine) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 		{"limits.processes", asked.Processes, leastProcesses},
 		{"limits.disk_bytes", asked.Disk, leastDisk},
 		{"limits.open_files", asked.OpenFiles, leastOpenFiles},
+		{"limits.cpu_time_ns", int64(asked.CPUTime), int64(leastCPUTime)},
 	} {
 		if l.asked != 0 && l.asked < l.least {
 			return sandbox.Limits{}, fault.Field(l.field, "%d is less than the %d with which this driver can make a sandbox", l.asked, l.least).

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/guest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -136,11 +137,8 @@ func (d *Driver) sweepLooks(ctx context.Context) error {
 	return nil
 }
 
-// The users that every sandbox has.
-const (
-	defaultUser = "sandbox"
-	guestUser   = "aurea"
-)
+// guestUser is the guest's own user, whom no command runs as.
+const guestUser = "aurea"
 
 func etcNames() []string { return []string{"passwd", "group", "hosts", "hostname", "resolv.conf"} }
 
@@ -165,9 +163,9 @@ func etcFiles(i image, r record) map[string]string {
 func accounts(text string, r record, line func(name string, id uint32, home, shell string) string) string {
 	const longest, most = 1024, 4096
 	var b strings.Builder
-	b.WriteString(line(defaultUser, r.User, workspace, "/bin/sh"))
+	b.WriteString(line(guest.DefaultUser, r.User, guest.Workspace, "/bin/sh"))
 	b.WriteString(line(guestUser, r.Guest, "/", "/bin/false"))
-	ours := []string{defaultUser, guestUser, fmt.Sprint(r.User), fmt.Sprint(r.Guest)}
+	ours := []string{guest.DefaultUser, guestUser, fmt.Sprint(r.User), fmt.Sprint(r.Guest)}
 	n := 0
 	for entry := range strings.Lines(text) {
 		entry = strings.TrimRight(entry, "\r\n")

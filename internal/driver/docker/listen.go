@@ -33,10 +33,8 @@ func (d *Driver) hear() {
 	for {
 		select {
 		case m := <-stream.Messages:
-			d.mu.Lock()
-			b := d.boxes[m.Actor.Attributes[labelSandbox]]
-			d.mu.Unlock()
-			if m.Action == events.ActionOOM && b != nil {
+			b, ok := d.roster.Get(m.Actor.Attributes[labelSandbox])
+			if m.Action == events.ActionOOM && ok {
 				b.endForMemory()
 			}
 		case err := <-stream.Err:

@@ -1,20 +1,18 @@
 package docker_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/aurea-dev/aurea/internal/driver/docker"
 	"github.com/aurea-dev/aurea/internal/driver/docker/dockertest"
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -54,10 +52,8 @@ func begin() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "github.com/aurea-dev/aurea/cmd/aurea-guest")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the guest: %w\n%s", err, out)
+	if err := drivertest.Build(dir, "cmd/aurea-guest"); err != nil {
+		return nil, err
 	}
 	e, err := dockertest.Start(context.Background())
 	if err != nil {
@@ -121,7 +117,7 @@ func opened(t testing.TB) *docker.Driver {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		if left := traces(t, dir); len(left) > 0 {
+		if left := drivertest.Traces(t, dir); len(left) > 0 {
 			t.Errorf("left on the host: %q", left)
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -131,47 +127,10 @@ func opened(t testing.TB) *docker.Driver {
 	return d
 }
 
-// traces returns the processes and mounts that name a folder.
-func traces(t testing.TB, dir string) []string {
-	t.Helper()
-	var found []string
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range cmdlines {
-		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(dir)) {
-			found = append(found, string(line))
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, dir) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
 // box makes a sandbox that is destroyed at the end of the test.
 func box(t testing.TB, d *docker.Driver, spec sandbox.Spec) sandbox.Box {
 	t.Helper()
-	id, err := sandbox.NewID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec.ID = id
-	b, err := d.Create(t.Context(), spec, func(sandbox.Handle) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Destroy(context.Background(), b.Handle()); err != nil {
-			t.Errorf("destroy: %v", err)
-		}
-	})
+	b := drivertest.Create(t, d, spec)
+	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
 	return b
 }

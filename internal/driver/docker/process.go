@@ -7,13 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/aurea-dev/aurea/internal/fault"
-	"github.com/aurea-dev/aurea/internal/guest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // process is a command, whose end is seen in the light of the sandbox's.
 type process struct {
-	*guest.Process
+	sandbox.Process
 	box *Box
 
 	mu   sync.Mutex

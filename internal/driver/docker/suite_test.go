@@ -16,5 +16,6 @@ func TestContract(t *testing.T) {
 		OOM: func(limit int64) sandbox.ExecSpec {
 			return sandbox.ExecSpec{ID: "greedy", Command: []string{"python3", "-c", fmt.Sprintf("b = bytearray(%d)\nfor i in range(0, len(b), 4096): b[i] = 1", 2*limit)}}
 		},
+		Kernel: true,
 	})
 }

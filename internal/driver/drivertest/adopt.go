@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -18,6 +19,7 @@ func adoptChecks() []check {
 		{"a later process learns how a process ended", adoptEnded},
 		{"a later process destroys by the handle alone", adoptDestroy},
 		{"a later process lists what an earlier one made", adoptList},
+		{"a later process learns that memory ran out meanwhile", adoptOOM},
 	}
 }
 
@@ -204,4 +206,42 @@ func adoptList(r *rig) {
 			later.Errorf("destroy by the listed handle: %v", err)
 		}
 	}
+}
+
+// adoptOOM has a sandbox run out of memory while no driver is open.
+func adoptOOM(r *rig) {
+	r.need(r.d.Capabilities().Memory && r.h.OOM != nil && r.h.Kernel, "a memory limit, or its harness has no kernel")
+	const limit = 128 << 20
+	var h sandbox.Handle
+	later := r.restart(func(first *rig) {
+		spec := first.spec()
+		spec.Limits.Memory = limit
+		b, err := first.d.Create(first.ctx, spec, noReport)
+		if err != nil {
+			first.Fatal(err)
+		}
+		h = first.written(b.Handle())
+		greedy := first.h.OOM(limit)
+		greedy.ID = first.newID()
+		greedy.Command = append([]string{"sh", "-c", `sleep 1; exec "$@"`, "sh"}, greedy.Command...)
+		first.exec(b, greedy)
+	})
+	if err := later.sweep(h); err != nil {
+		r.Fatal(err)
+	}
+	// Whoever looks before its end adopts it, and sees the end like any other.
+	var err error
+	later.eventually("it runs out of memory", func() bool {
+		var b sandbox.Box
+		if b, err = later.d.Recover(later.ctx, h); err != nil {
+			return true
+		}
+		select {
+		case <-b.Done():
+		case <-later.ctx.Done():
+		}
+		return false
+	})
+	later.wantKind("recover", err, fault.NotFound)
+	later.wantText("code", fault.CodeOf(err), sandbox.CodeOutOfMemory)
 }

@@ -16,6 +16,7 @@ import (
 // fileChecks are the sentences on files in and out.
 func fileChecks() []check {
 	return []check{
+		{"folders that all users share", sharedFolders},
 		{"Put unpacks below a folder and makes parents", putParents},
 		{"Put keeps what is there beside it", putBeside},
 		{"Put keeps the executable bit", putExecutable},
@@ -227,4 +228,14 @@ func largeFile(r *rig) {
 	r.wantText("the file again", r.get(b, "/workspace/large")["large"].data, data)
 	_, out := r.run(b, r.sh("cat large"))
 	r.wantText("the file as output", out.stdout, data)
+}
+
+// sharedFolders are where programs expect to be able to write whoever they run
+// as, and where nobody removes what another has.
+func sharedFolders(r *rig) {
+	r.need(r.h.Kernel, "a harness with a kernel")
+	b := r.box()
+	for _, dir := range []string{"/tmp", "/dev/shm"} {
+		r.wantText(dir, r.say(b, "echo mine >"+dir+"/mine && cat "+dir+"/mine && stat -c '%a %u' "+dir), "mine\n1777 0")
+	}
 }

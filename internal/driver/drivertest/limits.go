@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -24,6 +25,7 @@ func limitChecks() []check {
 		{"a limit on open files holds and cannot be raised", openFilesLimit},
 		{"what one sandbox uses up another still has", neighbours},
 		{"Usage says what it can measure", usage},
+		{"processor time is measured while it is used", cpuTime},
 	}
 }
 
@@ -41,6 +43,7 @@ func eachLimit(c sandbox.Capabilities) []oneLimit {
 		{"processes", c.Processes, sandbox.Limits{Processes: 64}},
 		{"disk", c.Disk, sandbox.Limits{Disk: 64 << 20}},
 		{"open files", c.OpenFiles, sandbox.Limits{OpenFiles: 256}},
+		{"cpu time", c.CPUTime, sandbox.Limits{CPUTime: 20 * time.Second}},
 	}
 }
 
@@ -202,6 +205,47 @@ func usage(r *rig) {
 	}
 	if u.CPU < -1 || u.PeakMemory < -1 || u.Processes < -1 {
 		r.Errorf("usage %+v has a field that is no measure and not -1", u)
+	}
+}
+
+// cpuTime has Sandbox end what uses up its processor time, in which everything
+// depends on what Usage says.
+func cpuTime(r *rig) {
+	r.need(r.d.Capabilities().CPUTime && r.h.Kernel, "a limit on processor time, or its harness has no kernel")
+	spec := r.spec()
+	spec.Limits.CPUTime = 2 * time.Second
+	s, err := sandbox.Open(r.ctx, sandbox.Options{Driver: r.d, Spec: spec})
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(r.ctx); err != nil {
+			r.Error(err)
+		}
+	}()
+	result := func(script string) sandbox.Result {
+		e, err := s.Exec(r.ctx, r.sh(script), sandbox.ExecOptions{})
+		if err != nil {
+			r.Fatal(err)
+		}
+		res, err := e.Wait(r.ctx)
+		if err != nil {
+			r.Fatal(err)
+		}
+		return res
+	}
+	if res := result("echo kept >file; while :; do :; done & while :; do :; done"); res.Verdict != sandbox.Limit || !strings.HasPrefix(res.Cause, "cpu_time: ") {
+		r.Errorf("the greedy one: %+v", res)
+	}
+	if res := result("sleep 1000"); res.Verdict != sandbox.Limit {
+		r.Errorf("one after the limit: %+v", res)
+	}
+	var files bytes.Buffer
+	if err := s.Get(r.ctx, "/workspace/file", &files); err != nil || !bytes.Contains(files.Bytes(), []byte("kept")) {
+		r.Errorf("the files are lost: %v", err)
+	}
+	if s.Enforced().CPUTime != spec.Limits.CPUTime {
+		r.Errorf("enforced: %+v", s.Enforced())
 	}
 }
 

@@ -3,7 +3,9 @@ package fake
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -34,6 +36,7 @@ type box struct {
 	procs    map[string]*process
 	live     int64
 	peak     int64
+	cpu      time.Duration
 	resumed  chan struct{} // while paused
 	hungOnce bool
 }
@@ -41,6 +44,7 @@ type box struct {
 var (
 	_ sandbox.Box    = (*box)(nil)
 	_ sandbox.Pauser = (*box)(nil)
+	_ sandbox.Imaged = (*box)(nil)
 )
 
 func newBox(h sandbox.Handle, spec sandbox.Spec, s script) *box {
@@ -205,6 +209,12 @@ func (b *box) Get(ctx context.Context, path string, w io.Writer) error {
 	return b.tree.pack(path, w)
 }
 
+// Image is the name that was asked for, with a digest of the name: there is
+// nothing else of it.
+func (b *box) Image() (name, digest string) {
+	return b.spec.Image, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(b.spec.Image)))
+}
+
 // Usage reads what the sandbox was told to need.
 func (b *box) Usage(ctx context.Context) (sandbox.Usage, error) {
 	if err := b.at(ctx, script{}, stepOther); err != nil && !errors.Is(err, errDead) {
@@ -212,7 +222,14 @@ func (b *box) Usage(ctx context.Context) (sandbox.Usage, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return sandbox.Usage{PeakMemory: b.peak, Processes: b.live}, nil
+	return sandbox.Usage{CPU: b.cpu, PeakMemory: b.peak, Processes: b.live}, nil
+}
+
+// used notes the processor time that a process was told to use.
+func (b *box) used(cpu time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cpu += cpu
 }
 
 // needed notes the memory that a process was told to need.

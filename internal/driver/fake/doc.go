@@ -19,6 +19,7 @@
 //	FAKE_OOM=1               it is killed because memory ran out
 //	FAKE_MEMORY=300MB        it needs so much memory: over the limit it is
 //	                         killed as with FAKE_OOM
+//	FAKE_CPU=300ms           it uses so much processor time, at its start
 //	FAKE_CRASH=step          the sandbox dies at the step: create, exec, run,
 //	                         put or get
 //	FAKE_HANG=step           create, exec, put and get hang until their ctx

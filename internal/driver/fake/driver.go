@@ -68,7 +68,7 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		Networks: []sandbox.Network{
 			sandbox.NetworkNone, sandbox.NetworkController, sandbox.NetworkAllowlist, sandbox.NetworkFull,
 		},
-		CPU: true, Memory: true, Processes: true, Disk: true, OpenFiles: true,
+		CPU: true, Memory: true, Processes: true, Disk: true, OpenFiles: true, CPUTime: true,
 		TTY: true, Pause: true, Recover: d.dir != "",
 	}
 }

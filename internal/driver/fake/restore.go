@@ -45,16 +45,25 @@ func replay(h sandbox.Handle, entries []entry) (*box, []*process, error) {
 	}
 	b := newBox(h, *entries[0].Spec, s)
 	b.ready = true
+	dead := false
 	inputs, exits := map[string][]inputEntry{}, map[string]*exitEntry{}
 	for _, e := range entries {
 		switch {
 		case e.Dead:
-			return nil, nil, gone
+			dead = true
 		case e.Input != nil:
 			inputs[e.Input.ID] = append(inputs[e.Input.ID], *e.Input)
 		case e.Exit != nil:
 			exits[e.Exit.ID] = e.Exit
 		}
+	}
+	for _, e := range exits {
+		if dead && e.Exit.OOM {
+			return nil, nil, fault.New(fault.NotFound, "the sandbox %s ran out of memory", h.ID).WithCode(sandbox.CodeOutOfMemory)
+		}
+	}
+	if dead {
+		return nil, nil, gone
 	}
 	var unfinished []*process
 	for _, e := range entries {

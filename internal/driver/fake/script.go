@@ -29,6 +29,7 @@ type script struct {
 	signal         int
 	oom            bool
 	memory         int64
+	cpu            time.Duration
 	crash, hang    string
 	scripted       bool // the command is not looked at
 }
@@ -74,6 +75,9 @@ func (s *script) set(name, value string) error {
 		s.scripted = s.scripted || b
 	case "FAKE_MEMORY":
 		s.memory, ok = parseSize(value)
+	case "FAKE_CPU":
+		d, err := time.ParseDuration(value)
+		s.cpu, ok = d, err == nil && d >= 0
 	case "FAKE_CRASH":
 		s.crash, ok = value, oneOf(value, stepCreate, stepExec, stepRun, stepPut, stepGet)
 	case "FAKE_HANG":

@@ -77,6 +77,7 @@ func (t *task) leave() {
 // main is the program itself.
 func (t *task) main() {
 	defer t.leave()
+	t.p.box.used(t.p.script.cpu)
 	t.sleep(t.p.script.sleep)
 	if !t.step() {
 		return

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -62,17 +63,17 @@ func BenchmarkCreate(b *testing.B) {
 func BenchmarkExec(b *testing.B) {
 	d := open(b, stateDir(b))
 	defer d.Close()
-	box := makeBox(b, d, sandbox.Spec{})
+	box := drivertest.Create(b, d, sandbox.Spec{})
 	runTrue(b, box)
 	measure(b, func() { runTrue(b, box) })
-	destroy(b, d, box)
+	drivertest.Destroy(b, d, box)
 }
 
 // BenchmarkPut is one small file.
 func BenchmarkPut(b *testing.B) {
 	d := open(b, stateDir(b))
 	defer d.Close()
-	box := makeBox(b, d, sandbox.Spec{})
+	box := drivertest.Create(b, d, sandbox.Spec{})
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	if err := w.WriteHeader(&tar.Header{Name: "a.txt", Mode: 0o644, Size: 5}); err != nil {
@@ -89,14 +90,14 @@ func BenchmarkPut(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
-	destroy(b, d, box)
+	drivertest.Destroy(b, d, box)
 }
 
 // BenchmarkOutput is how fast a command's output comes out.
 func BenchmarkOutput(b *testing.B) {
 	d := open(b, stateDir(b))
 	defer d.Close()
-	box := makeBox(b, d, sandbox.Spec{})
+	box := drivertest.Create(b, d, sandbox.Spec{})
 	const size = 8 << 20
 	b.SetBytes(size)
 	for b.Loop() {
@@ -105,7 +106,7 @@ func BenchmarkOutput(b *testing.B) {
 			b.Fatalf("%d bytes", len(out))
 		}
 	}
-	destroy(b, d, box)
+	drivertest.Destroy(b, d, box)
 }
 
 func runTrue(b *testing.B, box sandbox.Box) {

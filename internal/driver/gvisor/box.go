@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"maps"
-	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -21,14 +16,11 @@ import (
 	"github.com/aurea-dev/aurea/internal/spawn"
 )
 
-// workspace is where commands start, and their home.
-const workspace = "/workspace"
-
 // Box is one live sandbox. It implements sandbox.Box.
 type Box struct {
+	guest.Box
 	handle sandbox.Handle
-	env    map[string]string
-	client *guest.Client
+	image  [2]string // its name and its digest
 	sentry *hostProcess
 	group  *cgroup.Group
 	memory *cgroup.OOMWatch // nil where the host's kernel sees to it
@@ -68,9 +60,9 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 		return nil, err
 	}
 	b := &Box{
+		Box:     guest.Box{ID: r.Handle.ID, Env: r.Env, Client: client},
 		handle:  r.Handle,
-		env:     r.Env,
-		client:  client,
+		image:   [2]string{r.State.Image, r.State.Digest},
 		sentry:  sentry,
 		group:   group,
 		memory:  memory,
@@ -98,10 +90,10 @@ func (b *Box) watch() {
 	var others sync.WaitGroup
 	others.Go(func() {
 		select {
-		case <-b.client.Done():
+		case <-b.Client.Done():
 			// Either we have let go of the sandbox, or its guest is broken:
 			// then nothing in it can be reached any more, and it ends.
-			if fault.Is(b.client.Err(), fault.Unavailable) && !b.letGo() {
+			if fault.Is(b.Client.Err(), fault.Unavailable) && !b.letGo() {
 				_ = b.sentry.kill()
 			}
 		case <-stop:
@@ -109,8 +101,9 @@ func (b *Box) watch() {
 	})
 	if b.memory != nil {
 		others.Go(func() {
-			// The host's kernel has killed a part of the sandbox.
-			if b.memory.Wait() && !b.letGo() {
+			// The host's kernel has killed a part of the sandbox, perhaps
+			// before we watched.
+			if (ranOut(b.group) || b.memory.Wait()) && !b.letGo() {
 				_ = b.sentry.kill()
 			}
 		})
@@ -122,7 +115,7 @@ func (b *Box) watch() {
 	}
 	others.Wait()
 	if died {
-		b.client.Lose()
+		b.Client.Lose()
 		close(b.done)
 	}
 	b.sentry.close()
@@ -131,99 +124,11 @@ func (b *Box) watch() {
 // Handle implements sandbox.Box.
 func (b *Box) Handle() sandbox.Handle { return b.handle }
 
+// Image implements sandbox.Imaged.
+func (b *Box) Image() (name, digest string) { return b.image[0], b.image[1] }
+
 // Enforced implements sandbox.Box. Create has refused what does not hold.
 func (b *Box) Enforced() sandbox.Limits { return b.limits }
-
-// Exec implements sandbox.Box.
-func (b *Box) Exec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.Process, error) {
-	if err := spec.Validate(); err != nil {
-		return nil, err
-	}
-	command := guest.Command{
-		ID: spec.ID, Args: spec.Command, Env: b.environ(spec),
-		Dir: spec.Dir, User: spec.User,
-		TTY: spec.TTY, Stdin: spec.Stdin, Cols: spec.Cols, Rows: spec.Rows,
-	}
-	if command.Dir == "" {
-		command.Dir = workspace
-	}
-	if command.User == "" {
-		command.User = defaultUser
-	}
-	p, err := b.client.Exec(ctx, command)
-	if err != nil {
-		return nil, fmt.Errorf("exec in sandbox %s: %w", b.handle.ID, err)
-	}
-	return p, nil
-}
-
-// defaultUser is whom commands run as.
-const defaultUser = "sandbox"
-
-// environ is the whole environment of a command.
-func (b *Box) environ(spec sandbox.ExecSpec) []string {
-	env := map[string]string{
-		"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
-		"HOME": workspace,
-		"LANG": "C.UTF-8",
-		"USER": defaultUser,
-	}
-	if spec.TTY {
-		env["TERM"] = "xterm-256color"
-	}
-	maps.Copy(env, b.env)
-	maps.Copy(env, spec.Env)
-	list := make([]string, 0, len(env))
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		list = append(list, name+"="+env[name])
-	}
-	return list
-}
-
-// Attach implements sandbox.Box.
-func (b *Box) Attach(ctx context.Context, id string, from sandbox.Offsets) (sandbox.Process, error) {
-	if err := (sandbox.ExecSpec{ID: id, Command: []string{"-"}}).Validate(); err != nil {
-		return nil, fault.New(fault.NotFound, "no exec %q: %w", id, err)
-	}
-	if from.Stdout < 0 || from.Stderr < 0 {
-		return nil, fault.Field("from", "an offset is negative")
-	}
-	p, err := b.client.Attach(ctx, id, from)
-	if err != nil {
-		return nil, fmt.Errorf("attach to exec %s in sandbox %s: %w", id, b.handle.ID, err)
-	}
-	return p, nil
-}
-
-// Put implements sandbox.Box.
-func (b *Box) Put(ctx context.Context, dir string, tar io.Reader) error {
-	if err := checkPath("dir", dir); err != nil {
-		return err
-	}
-	if err := b.client.Put(ctx, path.Clean(dir), tar); err != nil {
-		return fmt.Errorf("put files into sandbox %s: %w", b.handle.ID, err)
-	}
-	return nil
-}
-
-// Get implements sandbox.Box.
-func (b *Box) Get(ctx context.Context, name string, w io.Writer) error {
-	if err := checkPath("path", name); err != nil {
-		return err
-	}
-	if err := b.client.Get(ctx, path.Clean(name), w); err != nil {
-		return fmt.Errorf("get files from sandbox %s: %w", b.handle.ID, err)
-	}
-	return nil
-}
-
-func checkPath(field, name string) error {
-	const longest = 4096
-	if !path.IsAbs(name) || len(name) >= longest || strings.ContainsRune(name, 0) {
-		return fault.Field(field, "%q is not an absolute path in the sandbox", name)
-	}
-	return nil
-}
 
 // Usage implements sandbox.Box. It measures the sandbox's kernel with all that
 // runs on it, and can be asked until the sandbox is destroyed, also after its
@@ -242,11 +147,12 @@ func (b *Box) Usage(context.Context) (sandbox.Usage, error) {
 // Done implements sandbox.Box.
 func (b *Box) Done() <-chan struct{} { return b.done }
 
-func (b *Box) alive() bool {
+// Alive implements roster.Box.
+func (b *Box) Alive() bool {
 	select {
 	case <-b.done:
 		return false
-	case <-b.client.Done():
+	case <-b.Client.Done():
 		return false
 	default:
 		return true
@@ -256,11 +162,11 @@ func (b *Box) alive() bool {
 // letGo reports whether the driver has let go of the sandbox.
 func (b *Box) letGo() bool { return b.sentry.interrupted() }
 
-// detach lets go of the sandbox, which lives on.
-func (b *Box) detach() {
+// Detach implements roster.Box.
+func (b *Box) Detach() {
 	b.once.Do(func() {
 		b.sentry.interrupt()
-		_ = b.client.Close()
+		_ = b.Client.Close()
 	})
 	<-b.watched
 }

@@ -14,14 +14,14 @@ import (
 )
 
 // writeBox writes everything of a sandbox that comes before its processes.
-func writeBox(dir string, r record) error {
+func writeBox(dir, guest string, r record) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the sandbox's folder: %w", err)
 	}
 	if err := writeJSON(filepath.Join(dir, "box.json"), r); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(dir, "config.json"), bundle(dir, r.Limits)); err != nil {
+	if err := writeJSON(filepath.Join(dir, "config.json"), bundle(dir, guest, r.Limits)); err != nil {
 		return err
 	}
 	// gVisor asks for a folder where the root is a file.
@@ -57,23 +57,29 @@ func guestCapabilities() []string {
 	return []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
 }
 
-// guestPath is where the guest is in every image.
-const guestPath = "/.aurea/guest"
+// guestFolder is where the guest's own image is mounted, and guestPath where the
+// guest is then.
+const (
+	guestFolder = "/.aurea"
+	guestPath   = guestFolder + "/" + guestName
+)
 
 // bundle is the OCI configuration: the guest as PID 1 over the image. Nothing
 // in it is secret.
-func bundle(dir string, l sandbox.Limits) specs.Spec {
+func bundle(dir, guest string, l sandbox.Limits) specs.Spec {
 	return specs.Spec{
 		Version:  specs.Version,
 		Hostname: "sandbox",
 		Root:     &specs.Root{Path: filepath.Join(dir, "root")}, // writable: the overlay takes the writes
 		Mounts: []specs.Mount{
+			{Destination: guestFolder, Type: "erofs", Source: guest, Options: []string{"ro", "nosuid", "nodev"}},
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"},
 			// Of no kind that can be mounted. Without a word about it gVisor
 			// lays a file system in memory over an empty /tmp, which the limit
 			// on the disk would not hold.
 			{Destination: "/tmp", Type: "image"},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: sharedMemory(l)},
 		},
 		Process: &specs.Process{
 			Args: []string{guestPath, strconv.FormatInt(l.Processes, 10)},
@@ -100,6 +106,16 @@ func bundle(dir string, l sandbox.Limits) specs.Spec {
 			},
 		},
 	}
+}
+
+// sharedMemory are the options of /dev/shm, where programs share memory: every
+// user may write there, and no more than the sandbox has anyway.
+func sharedMemory(l sandbox.Limits) []string {
+	options := []string{"nosuid", "nodev", "noexec", "mode=1777"}
+	if l.Disk > 0 {
+		options = append(options, fmt.Sprintf("size=%d", l.Disk/8))
+	}
+	return options
 }
 
 // rlimits are the guest's, and so those of every command.

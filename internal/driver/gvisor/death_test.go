@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor/gvisortest"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -71,7 +72,7 @@ func victim(folder string) int {
 	ctx := context.Background()
 	d, err := gvisor.New(ctx, gvisor.Config{
 		StateDir: folder,
-		Sentry:   os.Getenv("AUREA_TEST_SENTRY"), Images: gvisortest.Images{Root: os.Getenv("AUREA_TEST_IMAGE")},
+		Sentry:   os.Getenv("AUREA_TEST_SENTRY"), Guest: os.Getenv("AUREA_TEST_GUEST"), Images: gvisortest.Images{Root: os.Getenv("AUREA_TEST_IMAGE")},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -104,7 +105,7 @@ func TestKilledWorker(t *testing.T) {
 	}
 	cmd := exec.Command(own)
 	cmd.Env = append(os.Environ(), "AUREA_TEST_VICTIM="+folder,
-		"AUREA_TEST_SENTRY="+filepath.Join(binaries, "aurea-sentry"), "AUREA_TEST_IMAGE="+images.Root)
+		"AUREA_TEST_SENTRY="+filepath.Join(binaries, "aurea-sentry"), "AUREA_TEST_GUEST="+filepath.Join(binaries, "aurea-guest"), "AUREA_TEST_IMAGE="+images.Root)
 	said, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +133,7 @@ func TestKilledWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { destroy(t, d, b) })
+	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
 	p, err := b.Attach(t.Context(), "long", sandbox.Offsets{})
 	if err != nil {
 		t.Fatal(err)
@@ -223,13 +224,13 @@ func TestDestroySparesBystanders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := makeBox(t, d, sandbox.Spec{})
+			b := drivertest.Create(t, d, sandbox.Spec{})
 			dir := filepath.Join(folder, "box", b.Handle().ID)
 			body, err := os.ReadFile(filepath.Join(dir, "box.json"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			destroy(t, d, b)
+			drivertest.Destroy(t, d, b)
 			record, processes := change(string(body), p.Start)
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -243,7 +244,7 @@ func TestDestroySparesBystanders(t *testing.T) {
 			if _, err := d.Recover(t.Context(), b.Handle()); !fault.Is(err, fault.NotFound) {
 				t.Errorf("recover: %v", err)
 			}
-			destroy(t, d, b)
+			drivertest.Destroy(t, d, b)
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the folder is left: %v", err)
 			}
@@ -323,10 +324,10 @@ func TestSpawnerKeepsNothing(t *testing.T) {
 	t.Cleanup(func() { d.Close() })
 	const rounds, bound = 24, 40
 	for range rounds {
-		b := makeBox(t, d, sandbox.Spec{})
+		b := drivertest.Create(t, d, sandbox.Spec{})
 		sentry := made(t, folder, b).Sentry.PID
 		spawner := parent(t, sentry)
-		destroy(t, d, b)
+		drivertest.Destroy(t, d, b)
 		eventually(t, "the sentry is reaped", func() bool {
 			_, err := os.Stat(fmt.Sprintf("/proc/%d", sentry))
 			return errors.Is(err, os.ErrNotExist)
@@ -395,7 +396,8 @@ func TestComingAndGoing(t *testing.T) {
 	if left, err := d.List(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if left := traces(t, folder); len(left) > 0 {
+	d.Close() // with its spawners, which run from a file in the folder
+	if left := drivertest.Traces(t, folder); len(left) > 0 {
 		t.Errorf("left on the host: %q", left)
 	}
 }

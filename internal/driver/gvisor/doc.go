@@ -7,7 +7,8 @@
 // written down, watches over the processes, and removes them.
 //
 // The root of a sandbox is an image file (sandbox.Images) that all sandboxes of
-// the image share and the sandbox's process maps; what is written over it goes to
+// the image share and the sandbox's process maps, with the guest's own small image
+// mounted over it at /.aurea; what is written over it goes to
 // a file on disk that has no name and ends with the sandbox. Each sandbox has
 // control groups of its own on the host (package cgroup), which hold its memory
 // and its share of the processors; processes, disk and open files are held by the
@@ -15,6 +16,9 @@
 //
 // The state folder:
 //
+//	DIGEST/            the sentry that sandboxes are made from, the guest in an
+//	                   image of its own, and earlier ones that live sandboxes
+//	                   are of
 //	owner              the name under which the host's control groups are ours
 //	box/ID/            one sandbox: all that is left of it is in here
 //	  box.json         what was asked for, and the handle

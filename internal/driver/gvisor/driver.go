@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/aurea-dev/aurea/internal/cgroup"
+	"github.com/aurea-dev/aurea/internal/driver/roster"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/spawn"
@@ -33,8 +32,10 @@ const helloTime = 10 * time.Second
 type Config struct {
 	// StateDir is the driver's own folder.
 	StateDir string
-	// Sentry is the path of the aurea-sentry binary. The guest is in the images.
+	// Sentry and Guest are the paths of the two binaries, aurea-sentry and
+	// aurea-guest.
 	Sentry string
+	Guest  string
 	// Images finds the roots of sandboxes. The empty name is its default.
 	Images sandbox.Images
 	// Spawners is how many sandboxes can be in the making at once; by default
@@ -50,22 +51,14 @@ type Config struct {
 type Driver struct {
 	config Config
 	boot   string
+	sentry string // its digest
+	guest  keptGuest
 	groups *cgroup.Host
 	pool   *spawn.Pool
-
-	mu     sync.Mutex
-	closed bool
-	boxes  map[string]*Box
-	making map[string]*making
+	roster *roster.Roster[*Box]
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
-
-// making is a Create under way.
-type making struct {
-	cancel context.CancelCauseFunc
-	ended  chan struct{}
-}
 
 // New returns the driver, or says what is missing for it on this machine.
 func New(ctx context.Context, config Config) (*Driver, error) {
@@ -89,6 +82,16 @@ func New(ctx context.Context, config Config) (*Driver, error) {
 			return nil, fmt.Errorf("make the state folder: %w", err)
 		}
 	}
+	sentry, digest, err := keepSentry(dir, config.Sentry)
+	if err != nil {
+		return nil, err
+	}
+	guest, err := keepGuest(dir, config.Guest)
+	if err != nil {
+		return nil, err
+	}
+	given := config.Sentry
+	config.Sentry = sentry
 	groups, err := openGroups(config)
 	if err != nil {
 		return nil, err
@@ -96,32 +99,50 @@ func New(ctx context.Context, config Config) (*Driver, error) {
 	d := &Driver{
 		config: config,
 		boot:   boot,
+		sentry: digest,
+		guest:  guest,
 		groups: groups,
 		pool:   spawn.NewPool(spawn.Config{Sentry: config.Sentry, Count: config.Spawners, Logger: config.Logger}),
-		boxes:  map[string]*Box{},
-		making: map[string]*making{},
+		roster: roster.New[*Box](Name, handleVersion, filepath.Join(dir, "box")),
 	}
 	if err := d.pool.Warm(ctx); err != nil {
 		_ = d.pool.Close()
 		_ = groups.Close()
-		return nil, fault.New(fault.Unavailable, "start %s: %w", config.Sentry, err)
+		return nil, fault.New(fault.Unavailable, "start %s: %w", given, err)
 	}
 	d.sweepGroups(ctx)
+	d.sweepKept()
 	return d, nil
+}
+
+// Possible says why this machine, or this user, can make no sandbox. It is
+// asked before anything costly is prepared.
+func Possible() error {
+	if runtime.GOOS != "linux" {
+		return fault.New(fault.Unavailable, "the gvisor driver needs Linux, this is %s", runtime.GOOS)
+	}
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	if err := spawn.Rootless(); err != nil {
+		return fault.New(fault.Unavailable, "the gvisor driver needs root, or user namespaces for everybody: %w; start the worker as root, or choose another driver", err)
+	}
+	return nil
 }
 
 // check says what is missing for this driver here.
 func check(config Config) error {
+	if err := Possible(); err != nil {
+		return err
+	}
 	switch {
-	case runtime.GOOS != "linux":
-		return fault.New(fault.Unavailable, "the gvisor driver needs Linux, this is %s", runtime.GOOS)
-	case os.Geteuid() != 0:
-		return fault.New(fault.Unavailable, "the gvisor driver needs root: start the worker as root, or choose another driver")
 	case config.StateDir == "" || config.Logger == nil || config.Images == nil:
 		return fault.New(fault.Internal, "the gvisor driver needs a state folder, images and a logger")
 	}
-	if err := unix.Access(config.Sentry, unix.X_OK); err != nil {
-		return fault.New(fault.Unavailable, "the gvisor driver needs %q: %w (build it with make build)", config.Sentry, err)
+	for _, path := range []string{config.Sentry, config.Guest} {
+		if err := unix.Access(path, unix.X_OK); err != nil {
+			return fault.New(fault.Unavailable, "the gvisor driver needs %q: %w (build it with make build)", path, err)
+		}
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -153,11 +174,11 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	if err := checkFloors(spec.Limits); err != nil {
 		return nil, err
 	}
-	ctx, m, err := d.begin(ctx, spec.ID)
+	ctx, making, err := d.roster.Begin(ctx, spec.ID)
 	if err != nil {
 		return nil, err
 	}
-	defer d.finish(spec.ID, m)
+	defer making.Finish()
 
 	image, err := d.config.Images.Resolve(ctx, spec.Image)
 	if err != nil {
@@ -172,7 +193,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	}
 	b, err := d.make(ctx, r)
 	if err == nil {
-		err = d.adopt(b)
+		err = d.roster.Adopt(spec.ID, b)
 	}
 	if err != nil {
 		err = d.explain(spec.ID, err)
@@ -182,43 +203,10 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	return b, nil
 }
 
-// begin reserves the id, and returns a ctx that Destroy of the id ends.
-func (d *Driver) begin(ctx context.Context, id string) (context.Context, *making, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, nil, errClosed
-	}
-	_, err := os.Lstat(d.dir(id))
-	if d.making[id] != nil || d.boxes[id] != nil || err == nil {
-		return nil, nil, fault.New(fault.Conflict, "sandbox %s exists", id)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("look for the sandbox: %w", err)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	m := &making{cancel: cancel, ended: make(chan struct{})}
-	d.making[id] = m
-	return ctx, m, nil
-}
-
-func (d *Driver) finish(id string, m *making) {
-	m.cancel(nil)
-	d.mu.Lock()
-	delete(d.making, id)
-	d.mu.Unlock()
-	close(m.ended)
-}
-
-var (
-	errClosed    = fault.New(fault.Conflict, "the driver was closed")
-	errDestroyed = fault.New(fault.Conflict, "the sandbox was destroyed while it was made")
-)
-
 // make makes the sandbox's folder, has it started, and meets its guest.
 func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 	dir := d.dir(r.Handle.ID)
-	if err := writeBox(dir, r); err != nil {
+	if err := writeBox(dir, d.guest.image, r); err != nil {
 		return nil, err
 	}
 	group, err := d.groups.Make(r.Handle.ID, d.hostLimits(r.Limits))
@@ -230,6 +218,7 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 		Bundle:   dir,
 		Root:     filepath.Join(dir, "run"),
 		Image:    r.Root,
+		Guest:    d.guest.image,
 		Disk:     r.Limits.Disk,
 		Groups:   spawn.Groups(group.Join()),
 		Memory:   r.Limits.Memory,
@@ -243,18 +232,6 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 		return nil, fmt.Errorf("start the sandbox: %w", err)
 	}
 	return d.connect(ctx, r, made)
-}
-
-// adopt makes the driver answerable for the box.
-func (d *Driver) adopt(b *Box) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		b.detach()
-		return errClosed
-	}
-	d.boxes[b.handle.ID] = b
-	return nil
 }
 
 // removeTime bounds the removal of what a failed Create left.
@@ -272,16 +249,14 @@ func (d *Driver) removeAfter(ctx context.Context, id string) {
 
 // Recover implements sandbox.Driver.
 func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, error) {
-	if err := d.owns(h); err != nil {
+	if err := d.roster.Owns(h); err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	b, closed := d.boxes[h.ID], d.closed
-	d.mu.Unlock()
-	if closed {
-		return nil, errClosed
+	b, live, err := d.roster.Live(h.ID)
+	if err != nil {
+		return nil, err
 	}
-	if b != nil && b.alive() {
+	if live {
 		return b, nil
 	}
 	gone := fault.New(fault.NotFound, "sandbox %s is gone", h.ID)
@@ -293,62 +268,38 @@ func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, er
 	if err != nil {
 		return nil, gone
 	}
+	if group, err := d.group(r); err == nil && ranOut(group) {
+		// What is left of it is maimed, and nobody saw to its end.
+		if err := killKnown(ctx, made.Sentry); err != nil {
+			return nil, err
+		}
+		return nil, fault.New(fault.NotFound, "sandbox %s ran out of memory", h.ID).WithCode(sandbox.CodeOutOfMemory)
+	}
 	b, err = d.connect(ctx, r, made)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.adopt(b); err != nil {
+	if err := d.roster.Adopt(h.ID, b); err != nil {
 		return nil, err
 	}
 	return b, nil
 }
 
-// owns refuses a handle that is not of this driver.
-func (d *Driver) owns(h sandbox.Handle) error {
-	switch {
-	case h.Driver != Name:
-		return fault.Field("driver", "the handle is of driver %q, this is %q", h.Driver, Name)
-	case h.Version < 1 || h.Version > handleVersion:
-		return fault.Field("version", "the handle has version %d, this driver knows up to %d", h.Version, handleVersion)
-	}
-	// The id becomes a path: nothing but an id may.
-	return sandbox.Spec{ID: h.ID}.Validate()
-}
-
 // List implements sandbox.Driver.
 func (d *Driver) List(context.Context) ([]sandbox.Handle, error) {
-	entries, err := os.ReadDir(filepath.Join(d.config.StateDir, "box"))
-	if err != nil {
-		return nil, fmt.Errorf("list the sandboxes: %w", err)
-	}
-	handles := make([]sandbox.Handle, 0, len(entries))
-	for _, entry := range entries {
-		h := sandbox.Handle{Version: handleVersion, Driver: Name, ID: entry.Name()}
-		if r, err := readRecord(d.dir(h.ID)); err == nil {
-			h = r.Handle
-		}
-		if d.owns(h) == nil && h.ID == entry.Name() {
-			handles = append(handles, h)
-		}
-	}
-	return handles, nil
+	return d.roster.Handles(func(dir string) (sandbox.Handle, error) {
+		r, err := readRecord(dir)
+		return r.Handle, err
+	})
 }
 
 // Destroy implements sandbox.Driver.
 func (d *Driver) Destroy(ctx context.Context, h sandbox.Handle) error {
-	if err := d.owns(h); err != nil {
+	if err := d.roster.Owns(h); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	m := d.making[h.ID]
-	d.mu.Unlock()
-	if m != nil {
-		m.cancel(errDestroyed)
-		select {
-		case <-m.ended:
-		case <-ctx.Done():
-			return fault.New(fault.Unavailable, "wait for the sandbox's making to end: %w", context.Cause(ctx))
-		}
+	if err := d.roster.Interrupt(ctx, h.ID); err != nil {
+		return err
 	}
 	return d.remove(ctx, h.ID)
 }
@@ -362,11 +313,7 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 	if err := d.removeGroup(ctx, id); err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
 	}
-	d.mu.Lock()
-	b := d.boxes[id]
-	delete(d.boxes, id)
-	d.mu.Unlock()
-	if b != nil {
+	if b, ok := d.roster.Drop(id); ok {
 		b.lose()
 	}
 	d.keepPanic(id)
@@ -378,27 +325,10 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 
 // Close implements sandbox.Driver.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
+	if !d.roster.Close() {
 		return nil
-	}
-	d.closed = true
-	boxes := d.boxes
-	d.boxes = map[string]*Box{}
-	var creates []*making
-	for _, m := range d.making {
-		creates = append(creates, m)
-	}
-	d.mu.Unlock()
-	for _, m := range creates {
-		m.cancel(errClosed)
-		<-m.ended
-	}
-	for _, b := range boxes {
-		b.detach()
 	}
 	return errors.Join(d.pool.Close(), d.groups.Close())
 }
 
-func (d *Driver) dir(id string) string { return filepath.Join(d.config.StateDir, "box", id) }
+func (d *Driver) dir(id string) string { return d.roster.Dir(id) }

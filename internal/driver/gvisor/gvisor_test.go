@@ -287,15 +287,18 @@ func TestWorkerLinksNoGVisor(t *testing.T) {
 
 func TestNewSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	_, err := gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/missing/sentry", Images: images, Logger: logger(t)})
+	_, err := gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/missing/sentry", Guest: "/bin/true", Images: images, Logger: logger(t)})
 	if !fault.Is(err, fault.Unavailable) {
 		t.Errorf("%v", err)
 	}
 	if os.Geteuid() != 0 {
 		return
 	}
+	if _, err = gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/bin/true", Guest: "/missing/guest", Images: images, Logger: logger(t)}); !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "/missing/guest") {
+		t.Errorf("%v", err)
+	}
 	// A sentry that is no sentry.
-	_, err = gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/bin/true", Images: images, Logger: logger(t)})
+	_, err = gvisor.New(t.Context(), gvisor.Config{StateDir: t.TempDir(), Sentry: "/bin/true", Guest: "/bin/true", Images: images, Logger: logger(t)})
 	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "/bin/true") {
 		t.Errorf("%v", err)
 	}

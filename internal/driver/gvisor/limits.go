@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/cgroup"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -28,6 +29,7 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		Processes: true,
 		Disk:      true,
 		OpenFiles: true,
+		CPUTime:   d.groups.MeasuresCPU(),
 		TTY:       true,
 		Recover:   true,
 	}
@@ -41,6 +43,9 @@ func (d *Driver) Lacks() map[string]string {
 			lacks[name] = why
 		}
 	}
+	if !d.groups.MeasuresCPU() {
+		lacks["cpu time"] = "no hierarchy that measures processor time can be used"
+	}
 	return lacks
 }
 
@@ -51,6 +56,7 @@ const (
 	leastMilliCPU  = 10
 	leastDisk      = 1 << 20
 	leastOpenFiles = 64
+	leastCPUTime   = time.Second
 )
 
 func checkFloors(l sandbox.Limits) error {
@@ -62,6 +68,7 @@ func checkFloors(l sandbox.Limits) error {
 		{"limits.milli_cpu", l.MilliCPU, leastMilliCPU},
 		{"limits.disk_bytes", l.Disk, leastDisk},
 		{"limits.open_files", l.OpenFiles, leastOpenFiles},
+		{"limits.cpu_time_ns", int64(l.CPUTime), int64(leastCPUTime)},
 	} {
 		if floor.asked > 0 && floor.asked < floor.least {
 			return fault.Field(floor.field, "%d is less than a sandbox of this driver needs for itself; ask for at least %d", floor.asked, floor.least).

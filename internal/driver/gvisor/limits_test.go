@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/cgroup"
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -20,8 +21,8 @@ func limited(t *testing.T, limits sandbox.Limits) sandbox.Box {
 	t.Helper()
 	d := open(t, stateDir(t))
 	t.Cleanup(func() { d.Close() })
-	b := makeBox(t, d, sandbox.Spec{Limits: limits})
-	t.Cleanup(func() { destroy(t, d, b) })
+	b := drivertest.Create(t, d, sandbox.Spec{Limits: limits})
+	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
 	return b
 }
 
@@ -197,8 +198,8 @@ func TestLimitsTooSmall(t *testing.T) {
 		}
 	}
 	// The least that is allowed is enough to start.
-	b := makeBox(t, d, sandbox.Spec{Limits: sandbox.Limits{Memory: 48 << 20, MilliCPU: 100, Disk: 1 << 20, OpenFiles: 64, Processes: 1}})
-	t.Cleanup(func() { destroy(t, d, b) })
+	b := drivertest.Create(t, d, sandbox.Spec{Limits: sandbox.Limits{Memory: 48 << 20, MilliCPU: 100, Disk: 1 << 20, OpenFiles: 64, Processes: 1}})
+	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
 	if out, errs, exit := command(t, b, sandbox.ExecSpec{Command: []string{"echo", "hello"}}); out != "hello\n" {
 		t.Errorf("%q %q %+v", out, errs, exit)
 	}
@@ -219,8 +220,8 @@ func TestHostWithoutGroups(t *testing.T) {
 	if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "limit_unenforceable" {
 		t.Errorf("%v", err)
 	}
-	b := makeBox(t, d, sandbox.Spec{Limits: sandbox.Limits{Processes: 20}})
-	t.Cleanup(func() { destroy(t, d, b) })
+	b := drivertest.Create(t, d, sandbox.Spec{Limits: sandbox.Limits{Processes: 20}})
+	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
 	if got := say(t, b, "echo hello"); got != "hello" {
 		t.Errorf("%q", got)
 	}
@@ -235,7 +236,7 @@ func TestGroupsAreSweptAndFound(t *testing.T) {
 	t.Parallel()
 	folder := stateDir(t)
 	d := open(t, folder)
-	b := makeBox(t, d, sandbox.Spec{Limits: sandbox.Limits{Memory: 96 << 20}})
+	b := drivertest.Create(t, d, sandbox.Spec{Limits: sandbox.Limits{Memory: 96 << 20}})
 	owner, err := os.ReadFile(filepath.Join(folder, "owner"))
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +261,7 @@ func TestGroupsAreSweptAndFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { destroy(t, d, again) })
+	t.Cleanup(func() { drivertest.Destroy(t, d, again) })
 	if again.Enforced() != (sandbox.Limits{Memory: 96 << 20}) {
 		t.Errorf("%+v", again.Enforced())
 	}

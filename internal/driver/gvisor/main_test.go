@@ -1,18 +1,17 @@
 package gvisor_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor/gvisortest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -33,23 +32,28 @@ func run(m *testing.M) int {
 	if folder := os.Getenv("AUREA_TEST_VICTIM"); folder != "" {
 		return victim(folder)
 	}
-	if os.Geteuid() == 0 {
+	if groups, ok := os.LookupEnv("AUREA_TEST_BECOME"); ok {
+		return become(groups)
+	}
+	if dir := os.Getenv("AUREA_TEST_BINARIES"); dir != "" { // of who is root
+		binaries, images = dir, gvisortest.Images{Root: filepath.Join(dir, "root.erofs")}
+	} else if os.Geteuid() == 0 {
 		dir, err := os.MkdirTemp("", "aurea-bin")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		for _, name := range []string{"aurea-sentry", "aurea-guest"} {
-			build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir, "github.com/aurea-dev/aurea/cmd/"+name)
-			build.Env = append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := build.CombinedOutput(); err != nil {
-				fmt.Fprintf(os.Stderr, "build %s: %v\n%s", name, err, out)
-				return 1
-			}
+		if err := os.Chmod(dir, 0o755); err != nil { // for the user of TestRootless
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		if err := drivertest.Build(dir, "cmd/aurea-sentry", "cmd/aurea-guest"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
 		binaries = dir
-		if images, err = gvisortest.Make(dir, filepath.Join(dir, "aurea-guest")); err != nil {
+		if images, err = gvisortest.Make(dir); err != nil {
 			fmt.Fprintln(os.Stderr, "make the image:", err)
 			return 1
 		}
@@ -87,7 +91,12 @@ func open(t testing.TB, folder string) *gvisor.Driver {
 func openWith(t testing.TB, config gvisor.Config) *gvisor.Driver {
 	t.Helper()
 	needRoot(t)
-	config.Sentry = filepath.Join(binaries, "aurea-sentry")
+	if config.Sentry == "" {
+		config.Sentry = filepath.Join(binaries, "aurea-sentry")
+	}
+	if config.Guest == "" {
+		config.Guest = filepath.Join(binaries, "aurea-guest")
+	}
 	if config.Images == nil {
 		config.Images = images
 	}
@@ -107,7 +116,7 @@ func stateDir(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if left := traces(t, dir); len(left) > 0 {
+		if left := drivertest.Traces(t, dir); len(left) > 0 {
 			t.Errorf("left on the host: %q", left)
 		}
 		if owner, err := os.ReadFile(filepath.Join(dir, "owner")); err == nil {
@@ -122,58 +131,11 @@ func stateDir(t testing.TB) string {
 	return dir
 }
 
-// traces returns the processes and mounts that name a folder.
-func traces(t testing.TB, dir string) []string {
-	t.Helper()
-	var found []string
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range cmdlines {
-		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(dir)) {
-			found = append(found, string(line))
-		}
-	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, dir) {
-			found = append(found, line)
-		}
-	}
-	return found
-}
-
-// makeBox makes a sandbox. Its id is given to it.
-func makeBox(t testing.TB, d *gvisor.Driver, spec sandbox.Spec) sandbox.Box {
-	t.Helper()
-	id, err := sandbox.NewID()
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec.ID = id
-	b, err := d.Create(context.Background(), spec, func(sandbox.Handle) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
-func destroy(t testing.TB, d *gvisor.Driver, b sandbox.Box) {
-	t.Helper()
-	if err := d.Destroy(context.Background(), b.Handle()); err != nil {
-		t.Errorf("destroy: %v", err)
-	}
-}
-
 // box makes a sandbox that is destroyed at the end of the test.
 func box(t testing.TB, d *gvisor.Driver) sandbox.Box {
 	t.Helper()
-	b := makeBox(t, d, sandbox.Spec{})
-	t.Cleanup(func() { destroy(t, d, b) })
+	b := drivertest.Create(t, d, sandbox.Spec{})
+	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
 	return b
 }
 

@@ -96,9 +96,43 @@ func (d *Driver) killAll(ctx context.Context, dir string) error {
 		if r.State.Boot != d.boot {
 			return nil // the machine has been off since
 		}
-		return killKnown(ctx, made.Sentry)
+		var below []spawn.Process
+		if len(r.Groups) == 0 { // else the groups go only when all have ended
+			below = descendants(made.Sentry.PID)
+		}
+		if err := killKnown(ctx, made.Sentry); err != nil {
+			return err
+		}
+		for _, p := range below {
+			awaitReaped(p)
+		}
+		return nil
 	}
 	return killFound(ctx, dir)
+}
+
+// descendants returns the processes below one. They end with it, by the
+// kernel's hand, a moment later.
+func descendants(pid int) []spawn.Process {
+	var found []spawn.Process
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is good
+	for _, path := range lists {
+		list, err := os.ReadFile(path)
+		if err != nil {
+			continue // the thread has ended
+		}
+		for _, field := range bytes.Fields(list) {
+			child, err := strconv.Atoi(string(field))
+			if err != nil {
+				continue
+			}
+			if p, err := spawn.FindProcess(child); err == nil {
+				found = append(found, p)
+			}
+			found = append(found, descendants(child)...)
+		}
+	}
+	return found
 }
 
 func killKnown(ctx context.Context, p spawn.Process) error {
@@ -110,7 +144,25 @@ func killKnown(ctx context.Context, p spawn.Process) error {
 	if err := h.kill(); err != nil {
 		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}
-	return h.waitUntil(ctx)
+	if err := h.waitUntil(ctx); err != nil {
+		return err
+	}
+	awaitReaped(p)
+	return nil
+}
+
+// awaitReaped waits until the parent of a process that has ended has waited for
+// it, which is a matter of microseconds unless that parent is not ours and never
+// does; what it would then leave is a number and nothing else.
+func awaitReaped(p spawn.Process) {
+	const most, longest = time.Second, 5 * time.Millisecond
+	began := time.Now()
+	for pause := 50 * time.Microsecond; time.Since(began) < most; pause = min(2*pause, longest) {
+		if now, err := spawn.FindProcess(p.PID); err != nil || now.Start != p.Start {
+			return
+		}
+		time.Sleep(pause)
+	}
 }
 
 // waitUntil waits for the end of the process or of ctx.

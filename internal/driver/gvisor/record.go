@@ -36,10 +36,14 @@ type state struct {
 	// Image and Digest are what was asked for and what it stood for.
 	Image  string `json:"image,omitempty"`
 	Digest string `json:"digest,omitempty"`
+	// Sentry and Guest are the digests of the binaries that the sandbox runs.
+	// They are kept for as long as the sandbox is there.
+	Sentry string `json:"sentry,omitempty"`
+	Guest  string `json:"guest,omitempty"`
 }
 
 func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, error) {
-	s := state{Boot: d.boot, Created: time.Now(), Labels: spec.Labels, Image: image.Name, Digest: image.Digest}
+	s := state{Boot: d.boot, Created: time.Now(), Labels: spec.Labels, Image: image.Name, Digest: image.Digest, Sentry: d.sentry, Guest: d.guest.digest}
 	raw, err := json.Marshal(s)
 	if err != nil {
 		return record{}, fmt.Errorf("encode the handle: %w", err)

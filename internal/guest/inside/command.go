@@ -64,7 +64,7 @@ func (c *command) run(ch *channel, open wire.Open) {
 func (c *command) end(exit wire.Exit) {
 	exit.Ended = time.Now()
 	c.exit = &exit
-	c.input.breakLocked()
+	c.input.stop()
 }
 
 // finished is called when the command's process has ended and p is known.
@@ -90,6 +90,7 @@ func (c *command) move(open wire.Open) {
 	if err != nil {
 		exit.Code = 1
 	}
+	c.input.leave()
 	c.end(exit)
 	for _, s := range c.streams {
 		s.closed = true
@@ -100,7 +101,7 @@ func (c *command) move(open wire.Open) {
 // abort ends a transfer at its next step. The engine's mu is held.
 func (c *command) abort() {
 	c.aborted = true
-	c.input.breakLocked()
+	c.input.stop()
 	c.e.changed.Broadcast()
 }
 

@@ -108,7 +108,7 @@ func (e *Engine) notify() {
 
 // listen takes a worker's frames. It does nothing that could block.
 func (e *Engine) listen() error {
-	r := wire.NewReader(bufio.NewReaderSize(e.in, 64<<10), wire.MaxRequest)
+	r := wire.NewReader(bufio.NewReaderSize(e.in, 64<<10), wire.MaxRequest).AnyVersion()
 	for {
 		h, payload, err := r.Next()
 		if err != nil {
@@ -124,6 +124,14 @@ func (e *Engine) listen() error {
 func (e *Engine) receive(h wire.Header, payload []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if h.Version != wire.Version {
+		// A worker of another release. It hears which version this is; what
+		// else it says could mean anything.
+		if h.Type == wire.TypeHello {
+			_ = e.hello(payload) // without a nonce there is nothing to answer
+		}
+		return nil
+	}
 	switch h.Type {
 	case wire.TypeHello:
 		return e.hello(payload)

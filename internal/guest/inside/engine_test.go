@@ -327,6 +327,64 @@ func TestAdoption(t *testing.T) {
 	wantExit(t, p, 3)
 }
 
+// A worker of another release hears which version this is, and does no harm.
+func TestWorkerOfAnotherVersion(t *testing.T) {
+	t.Parallel()
+	wait := func(stdin io.Reader, _, _ io.Writer) int {
+		// All of it: a writer of more than is read hears that the input closed.
+		_, _ = io.ReadFull(stdin, make([]byte, len("on\n")))
+		return 4
+	}
+	s := play(t, &actors{programs: map[string]program{"wait": wait}})
+	first := s.connect()
+	start(t, first, "lives", "wait")
+	first.Close()
+
+	other := func(frame []byte) []byte {
+		frame[0] = wire.Version + 7
+		frame[3] = 1 // which means nothing here
+		return frame
+	}
+	in, err := os.OpenFile(s.in, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(s.out, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	nonce := bytes.Repeat([]byte{3}, 16)
+	for _, frame := range [][]byte{
+		wire.AppendFrame(nil, wire.TypeHello, 0, 0, []byte("short")),
+		wire.AppendFrame(nil, wire.TypeOpen, 0, 1, []byte("something else")),
+		wire.AppendFrame(nil, wire.TypeHello, 0, 0, nonce),
+	} {
+		if _, err := in.Write(other(frame)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := wire.NewReader(out, wire.MaxPayload)
+	for {
+		h, payload, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Type == wire.TypeWelcome && bytes.Equal(payload, nonce) {
+			break
+		}
+	}
+	p, err := s.connect().Attach(t.Context(), "lives", sandbox.Offsets{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Write(t.Context(), []byte("on\n")); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, p, 4)
+}
+
 // The end of a command is kept until somebody has heard of it, and for a while
 // longer.
 func TestEndsAreKept(t *testing.T) {

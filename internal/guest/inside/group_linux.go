@@ -78,13 +78,13 @@ func (g *groups) signal(path string, signal syscall.Signal) error {
 	if signal == unix.SIGKILL {
 		// The kernel kills them all at once: none can fork its way out.
 		err := os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err != nil && !isGone(err) {
 			return fmt.Errorf("kill the tree: %w", err)
 		}
 		return nil
 	}
 	procs, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+	if isGone(err) {
 		return nil
 	}
 	if err != nil {
@@ -101,6 +101,9 @@ func (g *groups) signal(path string, signal syscall.Signal) error {
 	}
 	return nil
 }
+
+// isGone reports that a group was removed, before its file was opened or after.
+func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
 // remove removes the group of an ended command, at once or when the last of
 // its descendants has gone.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -23,8 +24,11 @@ import (
 type marks struct {
 	first, count uint32
 	proc         string // where the processes are listed
-	// lastResort kills every process of the sandbox but the guest at once.
-	lastResort func() error
+	// everybody sends a signal to every process of the sandbox but the guest,
+	// in one step.
+	everybody func(signal syscall.Signal) error
+	// newest is the number that was given to a process or thread last.
+	newest func() (string, error)
 
 	mu   sync.Mutex
 	next uint32
@@ -42,7 +46,7 @@ func newMarks() (*marks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read which groups there are: %w", err)
 	}
-	m := &marks{first: firstMark, count: countMarks, proc: "/proc", lastResort: killEverything}
+	m := &marks{first: firstMark, count: countMarks, proc: "/proc", everybody: signalEverybody, newest: newestNumber}
 	if !mapped(body, firstMark+countMarks-1) {
 		m.first, m.count = firstMapped, countSmall
 	}
@@ -80,7 +84,7 @@ func (m *marks) plant(attr *syscall.SysProcAttr) (tree string, done func(), err 
 		mark := m.first + m.next%m.count
 		m.next++
 		if m.next > m.count { // used before: do descendants of that command live?
-			found, _, err := m.visit(mark, func(int) error { return nil })
+			found, err := m.visit(mark, func(int) error { return nil })
 			if err != nil {
 				return "", nil, err
 			}
@@ -100,14 +104,6 @@ func (m *marks) isMark(gid uint32) bool { return gid >= m.first && gid-m.first <
 func (m *marks) remove(string) {}
 func (m *marks) sweep()        {}
 
-// How a tree is killed. The list of processes is read while they fork, so it
-// is read again until nothing new is in it.
-const (
-	calmPasses = 3  // in a row without anything new: all are dead
-	mostPasses = 60 // after which it is a race
-	hunted     = 10 // whoever forks after so many passes does it to escape
-)
-
 // signal implements trees.
 func (m *marks) signal(tree string, signal syscall.Signal) error {
 	gid, err := strconv.ParseUint(tree, 10, 32)
@@ -115,121 +111,97 @@ func (m *marks) signal(tree string, signal syscall.Signal) error {
 		return fmt.Errorf("signal the tree: %w", err)
 	}
 	mark := uint32(gid)
-	if signal != unix.SIGKILL {
-		_, _, err := m.visit(mark, func(pid int) error { return m.send(pid, mark, signal) })
-		return err
+	if signal == unix.SIGKILL {
+		return m.kill(mark)
 	}
-	return m.kill(mark)
+	_, err = m.visit(mark, func(pid int) error { return m.send(pid, mark, signal) })
+	return err
 }
 
-// kill kills everything that bears the mark. A process that was sent SIGKILL
-// forks no more, whether it is gone yet or not, so what counts is that no pass
-// finds another.
-func (m *marks) kill(mark uint32) error {
-	sent := map[int]bool{}
-	escaping := false
-	for pass, calm := 0, 0; calm < calmPasses && pass < mostPasses; pass++ {
-		fresh := 0
-		_, vanished, err := m.visit(mark, func(pid int) error {
-			if !sent[pid] {
-				fresh++
-				sent[pid] = true
-			}
-			return m.send(pid, mark, unix.SIGKILL)
-		})
-		if err != nil {
-			return err
+// visit calls f for each process that bears the mark and runs, and says how
+// many there were.
+func (m *marks) visit(mark uint32, f func(pid int) error) (found int, err error) {
+	err = m.each(func(pid int, s status) error {
+		if !s.runs() || !s.bears(mark) {
+			return nil
 		}
-		calm++
-		if fresh > 0 || vanished > 0 {
-			// What vanished may have been of the tree, with a child behind it.
-			calm = 0
-		}
-		escaping = escaping || fresh > 0 && pass >= hunted
-	}
-	if !escaping {
-		return nil
-	}
-	// It forks faster than it is found. The kernel can kill all processes of
-	// the sandbox in one step, in which none can fork. That costs the other
-	// commands here too, which this one could have killed itself.
-	return m.lastResort()
+		found++
+		return f(pid)
+	})
+	return found, err
 }
 
-// killEverything is the last resort.
-func killEverything() error {
-	if os.Getpid() != 1 {
-		return errors.New("kill the tree: it forks faster than it is found")
-	}
-	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill everything: %w", err)
-	}
-	return nil
-}
-
-// visit calls f for each process that bears the mark and runs. It says how
-// many there were, and how many processes of anybody's vanished meanwhile.
-func (m *marks) visit(mark uint32, f func(pid int) error) (found, vanished int, err error) {
+// each calls f for each process of the sandbox but the guest.
+func (m *marks) each(f func(pid int, s status) error) error {
 	dir, err := os.Open(m.proc)
 	if err != nil {
-		return 0, 0, fmt.Errorf("list the processes: %w", err)
+		return fmt.Errorf("list the processes: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
-		return 0, 0, fmt.Errorf("list the processes: %w", err)
+		return fmt.Errorf("list the processes: %w", err)
 	}
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid <= 1 {
 			continue
 		}
-		bears, err := m.bears(pid, mark)
+		s, err := m.status(pid)
 		if err != nil {
-			vanished++
-			continue
+			continue // it has just ended
 		}
-		if !bears {
-			continue
-		}
-		found++
-		if err := f(pid); err != nil {
-			return found, vanished, err
+		if err := f(pid, s); err != nil {
+			return err
 		}
 	}
-	return found, vanished, nil
+	return nil
 }
 
-// bears reports whether the process runs and bears the mark.
-func (m *marks) bears(pid int, mark uint32) (bool, error) {
-	status, err := os.ReadFile(m.proc + "/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return false, err
-	}
-	return statusBears(status, mark), nil
+func (m *marks) status(pid int) (status, error) {
+	text, err := os.ReadFile(m.proc + "/" + strconv.Itoa(pid) + "/status")
+	return parseStatus(text), err
 }
 
-// statusBears reads the text of a process's status. A process that has ended
-// and waits for its parent is gone.
-func statusBears(status []byte, mark uint32) bool {
-	want := []byte(strconv.FormatUint(uint64(mark), 10))
-	for line := range bytes.Lines(status) {
+// status is what the kernel says of a process.
+type status struct {
+	state   byte
+	threads int
+	groups  [][]byte
+}
+
+// parseStatus reads the text of a process's status.
+func parseStatus(text []byte) status {
+	var s status
+	for line := range bytes.Lines(text) {
 		key, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimSpace(value)
 		switch string(key) {
 		case "State":
-			if state := bytes.TrimSpace(value); len(state) > 0 && (state[0] == 'Z' || state[0] == 'X') {
-				return false
+			if len(value) > 0 {
+				s.state = value[0]
 			}
+		case "Threads":
+			s.threads, _ = strconv.Atoi(string(value))
 		case "Groups":
-			for _, gid := range bytes.Fields(value) {
-				if bytes.Equal(gid, want) {
-					return true
-				}
-			}
-			return false
+			s.groups = bytes.Fields(value)
 		}
 	}
-	return false
+	return s
+}
+
+// runs reports whether any of the process does. One that has ended and waits
+// for its parent does not. One whose first thread has ended looks the same,
+// but has others.
+func (s status) runs() bool {
+	return s.state != 0 && (s.state != 'Z' && s.state != 'X' || s.threads > 1)
+}
+
+func (s status) stopped() bool { return s.state == 'T' }
+
+func (s status) bears(mark uint32) bool {
+	want := []byte(strconv.FormatUint(uint64(mark), 10))
+	return slices.ContainsFunc(s.groups, func(gid []byte) bool { return bytes.Equal(gid, want) })
 }
 
 // send sends the signal to the process, and to no other that was given its
@@ -243,8 +215,8 @@ func (m *marks) send(pid int, mark uint32, signal syscall.Signal) error {
 		return fmt.Errorf("open a process of the tree: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	bears, err := m.bears(pid, mark)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && !bears {
+	s, err := m.status(pid)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && !s.bears(mark) {
 		return nil
 	}
 	if err != nil {

@@ -55,7 +55,7 @@ func marked(t *testing.T, m *marks, script string) (mark uint32, said string) {
 // alive counts who bears the mark.
 func alive(t *testing.T, m *marks, mark uint32) int {
 	t.Helper()
-	found, _, err := m.visit(mark, func(int) error { return nil })
+	found, err := m.visit(mark, func(int) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,9 @@ func rootMarks(t *testing.T) *marks {
 	name := fnv.New32a()
 	_, _ = fmt.Fprint(name, t.Name(), os.Getpid(), time.Now().UnixNano())
 	m.next = name.Sum32() % (countMarks / 2)
-	m.lastResort = func() error { return errors.New("the last resort") }
+	// Everybody would be the machine's, and its processes come and go.
+	m.everybody = func(syscall.Signal) error { return errors.New("everybody was signalled") }
+	m.newest = func() (string, error) { return "", nil }
 	return m
 }
 
@@ -154,17 +156,67 @@ func TestMarksAreNotGivenTwice(t *testing.T) {
 
 func TestStatusOfAProcess(t *testing.T) {
 	t.Parallel()
-	for status, want := range map[string]bool{
-		"Name:\tx\nState:\tS (sleeping)\nGroups:\t7 77 \n":   true,
-		"Name:\tx\nState:\tS (sleeping)\nGroups:\t177 78 \n": false,
-		"Name:\tx\nState:\tZ (zombie)\nGroups:\t77 \n":       false,
-		"Name:\tGroups:\t77\nState:\tR\nGroups:\t\n":         false,
+	for text, want := range map[string]bool{
+		"Name:\tx\nState:\tS (sleeping)\nGroups:\t7 77 \nThreads:\t1\n":   true,
+		"Name:\tx\nState:\tT (stopped)\nGroups:\t77 \nThreads:\t1\n":      true,
+		"Name:\tx\nState:\tS (sleeping)\nGroups:\t177 78 \nThreads:\t1\n": false,
+		"Name:\tx\nState:\tZ (zombie)\nGroups:\t77 \nThreads:\t1\n":       false,
+		"Name:\tx\nState:\tZ (zombie)\nGroups:\t77 \nThreads:\t2\n":       true,
+		"Name:\tx\nState:\tX (dead)\nGroups:\t77 \n":                      false,
+		"Name:\tGroups:\t77\nState:\tR\nGroups:\t\n":                      false,
 		"State:\nGroups": false,
 		"":               false,
 	} {
-		if got := statusBears([]byte(status), 77); got != want {
-			t.Errorf("%q: %v", status, got)
+		s := parseStatus([]byte(text))
+		if got := s.runs() && s.bears(77); got != want {
+			t.Errorf("%q: %v", text, got)
 		}
+	}
+}
+
+// TestHuntTrustsNoListDuringABirth gives it numbers as the kernel might.
+func TestHuntTrustsNoListDuringABirth(t *testing.T) {
+	t.Parallel()
+	for numbers, want := range map[string]struct {
+		done   bool
+		passes int
+	}{
+		"aa aa":       {true, 2},
+		"aa bb bb":    {true, 3},
+		"ab bb bb":    {true, 3},
+		"ab bc cd":    {false, 3},
+		"aa bb cc":    {false, 3},
+		"aa ab bb bb": {true, 4},
+	} {
+		said := strings.ReplaceAll(numbers, " ", "")
+		held := 0
+		m := &marks{proc: t.TempDir(), newest: func() (string, error) {
+			next := said[:1]
+			said = said[1:]
+			return next, nil
+		}}
+		done, err := m.hunt(77, len(said)/2, func() error { held++; return nil })
+		if err != nil || done != want.done || held != want.passes {
+			t.Errorf("%s: done %v after %d passes, %v", numbers, done, held, err)
+		}
+	}
+}
+
+// TestKillEndsInTheLastResort has processes born without end.
+func TestKillEndsInTheLastResort(t *testing.T) {
+	t.Parallel()
+	n := 0
+	var sent []syscall.Signal
+	m := &marks{
+		proc:      t.TempDir(),
+		newest:    func() (string, error) { n++; return strconv.Itoa(n), nil },
+		everybody: func(s syscall.Signal) error { sent = append(sent, s); return nil },
+	}
+	if err := m.kill(77); err != nil {
+		t.Fatal(err)
+	}
+	if len(sent) != heldPasses+2 || sent[0] != unix.SIGSTOP || sent[heldPasses+1] != unix.SIGKILL {
+		t.Errorf("%v", sent)
 	}
 }
 

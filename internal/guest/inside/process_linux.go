@@ -248,7 +248,7 @@ func (p *process) serve(c *command) {
 	if c.stdin {
 		go p.feed(c)
 	} else {
-		c.input.breakLocked()
+		c.input.leave()
 	}
 	go func() {
 		<-p.ended
@@ -314,7 +314,9 @@ func (p *process) feed(c *command) {
 		_, err = p.in.Write([]byte{endOfInput})
 	}
 	if err != nil {
-		c.input.breakOff()
+		c.e.mu.Lock()
+		c.input.leave()
+		c.e.mu.Unlock()
 	}
 	if p.tty == nil {
 		_ = p.in.Close()

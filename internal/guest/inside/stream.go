@@ -175,16 +175,21 @@ func (q *input) Read(p []byte) (int, error) {
 	}
 }
 
-// breakOff says that nobody will read any more.
-func (q *input) breakOff() {
-	q.e.mu.Lock()
-	defer q.e.mu.Unlock()
-	q.breakLocked()
-}
-
-func (q *input) breakLocked() {
+// stop says that nothing more will be wanted. What the reader has at this
+// moment may still arrive: the reader tells, by coming back or by leaving. The
+// engine's mu is held.
+func (q *input) stop() {
 	q.broken = true
 	q.queued = nil
-	q.settle()
+	if q.lent == 0 {
+		q.settle()
+	}
 	q.e.changed.Broadcast()
+}
+
+// leave is called by the reader, or in its name once it is gone: it will not
+// come back, and what it had did not arrive. The engine's mu is held.
+func (q *input) leave() {
+	q.lent = 0
+	q.stop()
 }

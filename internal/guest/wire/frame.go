@@ -8,6 +8,11 @@
 // never longer than what a pipe takes in one piece, so that one that dies
 // leaves no half frame behind.
 //
+// A worker may meet the guest of another release. The form of a header, and of
+// Hello and Welcome, is the same in every version: a guest answers a Hello of
+// any in its own and ignores all else of another, and goes on with its work; the
+// worker sees which version answered, and refuses what it does not speak.
+//
 // Within a session a worker numbers its channels. A channel is opened by an
 // Open message, which starts a command, finds one, or moves files; everything
 // about that command then carries the channel's number.
@@ -24,7 +29,8 @@ import (
 	"io"
 )
 
-// Version is the version of the frames. A guest of another version is refused.
+// Version is the version of the frames: raise it when anything but Hello and
+// Welcome changes so that the other side would not understand.
 const Version = 1
 
 const (
@@ -75,6 +81,7 @@ const (
 
 // Header is the head of a frame.
 type Header struct {
+	Version uint8
 	Type    Type
 	Flags   uint8
 	Channel uint32
@@ -99,25 +106,34 @@ func AppendFrame(b []byte, t Type, flags uint8, channel uint32, payload []byte) 
 	return append(b, payload...)
 }
 
-// DecodeHeader decodes a header and refuses a payload above limit.
+// DecodeHeader decodes a header, and refuses another version and a payload
+// above limit.
 func DecodeHeader(b []byte, limit uint32) (Header, error) {
+	h, err := decodeAny(b, limit)
+	switch {
+	case err != nil:
+		return Header{}, err
+	case h.Version != Version:
+		return Header{}, malformed("version %d, this is %d", h.Version, Version)
+	case b[3] != 0:
+		return Header{}, malformed("reserved byte is set")
+	case h.Flags&^(FlagMore|FlagEnd) != 0:
+		return Header{}, malformed("unknown flags %#x", h.Flags)
+	}
+	return h, nil
+}
+
+// decodeAny decodes what is the same in every version.
+func decodeAny(b []byte, limit uint32) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, malformed("header of %d bytes", len(b))
 	}
-	if b[0] != Version {
-		return Header{}, malformed("version %d, this is %d", b[0], Version)
-	}
-	if b[3] != 0 {
-		return Header{}, malformed("reserved byte is set")
-	}
 	h := Header{
+		Version: b[0],
 		Type:    Type(b[1]),
 		Flags:   b[2],
 		Channel: binary.BigEndian.Uint32(b[4:]),
 		Length:  binary.BigEndian.Uint32(b[8:]),
-	}
-	if h.Flags&^(FlagMore|FlagEnd) != 0 {
-		return Header{}, malformed("unknown flags %#x", h.Flags)
 	}
 	if h.Length > limit {
 		return Header{}, malformed("payload of %d bytes, at most %d", h.Length, limit)
@@ -129,6 +145,7 @@ func DecodeHeader(b []byte, limit uint32) (Header, error) {
 type Reader struct {
 	r       io.Reader
 	limit   uint32
+	any     bool
 	head    [HeaderSize]byte
 	payload []byte
 }
@@ -139,12 +156,23 @@ func NewReader(r io.Reader, limit int) *Reader {
 	return &Reader{r: r, limit: uint32(limit)}
 }
 
+// AnyVersion has the reader return frames of other versions too, whose payload
+// means nothing unless they are a Hello or a Welcome.
+func (r *Reader) AnyVersion() *Reader {
+	r.any = true
+	return r
+}
+
 // Next reads one frame.
 func (r *Reader) Next() (Header, []byte, error) {
 	if _, err := io.ReadFull(r.r, r.head[:]); err != nil {
 		return Header{}, nil, err
 	}
-	h, err := DecodeHeader(r.head[:], r.limit)
+	decode := DecodeHeader
+	if r.any && r.head[0] != Version {
+		decode = decodeAny
+	}
+	h, err := decode(r.head[:], r.limit)
 	if err != nil {
 		return Header{}, nil, err
 	}

@@ -117,11 +117,37 @@ func TestReaderStopsAtTheEnd(t *testing.T) {
 	whole := AppendFrame(nil, TypeDone, 0, 3, []byte("abc"))
 	r := NewReader(bytes.NewReader(append(whole, whole[:5]...)), 10)
 	h, payload, err := r.Next()
-	if err != nil || h != (Header{Type: TypeDone, Channel: 3, Length: 3}) || string(payload) != "abc" {
+	if err != nil || h != (Header{Version: Version, Type: TypeDone, Channel: 3, Length: 3}) || string(payload) != "abc" {
 		t.Fatalf("%+v %q %v", h, payload, err)
 	}
 	if _, _, err := r.Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("half a frame: %v", err)
+	}
+}
+
+// A reader of any version returns frames that it does not understand, but none
+// that is too long.
+func TestAnyVersion(t *testing.T) {
+	t.Parallel()
+	other := func(payload string) []byte {
+		frame := AppendFrame(nil, TypeHello, 0x80, 3, []byte(payload))
+		frame[0], frame[3] = Version+1, 1
+		return frame
+	}
+	if _, _, err := NewReader(bytes.NewReader(other("abc")), 10).Next(); !errors.Is(err, ErrMalformed) {
+		t.Errorf("of one version: %v", err)
+	}
+	r := NewReader(bytes.NewReader(append(other("abc"), other("far too long")...)), 10).AnyVersion()
+	h, payload, err := r.Next()
+	if err != nil || h.Version != Version+1 || h.Type != TypeHello || string(payload) != "abc" {
+		t.Errorf("%+v %q %v", h, payload, err)
+	}
+	if _, _, err := r.Next(); !errors.Is(err, ErrMalformed) {
+		t.Errorf("too long: %v", err)
+	}
+	own := AppendFrame(nil, TypeHello, 0x80, 0, nil)
+	if _, _, err := NewReader(bytes.NewReader(own), 10).AnyVersion().Next(); !errors.Is(err, ErrMalformed) {
+		t.Errorf("its own version with an unknown flag: %v", err)
 	}
 }
 

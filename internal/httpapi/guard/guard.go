@@ -37,6 +37,10 @@ type Config struct {
 	// change things.
 	Origins []string
 	Logger  *slog.Logger
+	// Observe is told of every request that was answered: its method, the
+	// pattern of the route that matched ("" for none), the status, how long it
+	// took. It may be nil.
+	Observe func(method, route string, status int, took time.Duration)
 }
 
 // Wrap puts the guard around a handler.
@@ -51,15 +55,19 @@ func Wrap(next http.Handler, cfg Config) (http.Handler, error) {
 	h := origin.Handler(next)
 	h = checkHost(h, cfg)
 	h = safeHeaders(h)
-	return watch(h, cfg.Logger), nil
+	return watch(h, cfg), nil
 }
 
 // watch names the request, catches panics, and logs how it went.
-func watch(next http.Handler, log *slog.Logger) http.Handler {
+func watch(next http.Handler, cfg Config) http.Handler {
+	log := cfg.Logger
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		started := time.Now()
 		note := &note{id: requestID(r)}
 		rec := &recorder{ResponseWriter: w}
+		if cfg.Observe != nil {
+			defer func() { cfg.Observe(r.Method, r.Pattern, rec.status, time.Since(started)) }()
+		}
 		r = r.WithContext(context.WithValue(r.Context(), noteKey{}, note))
 		w.Header().Set("X-Request-ID", note.id)
 		defer func() {

@@ -38,7 +38,7 @@ func checkHost(next http.Handler, cfg Config) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := bareHost(r.Host)
-		if !slices.Contains(names, host) && (!cfg.Loopback || !isLoopback(host)) {
+		if !slices.Contains(names, host) && !isLoopback(host) {
 			problem.New(http.StatusMisdirectedRequest, "unknown_host",
 				"This server does not answer to the host that the request names. Use localhost or 127.0.0.1, or add the name to the server's hosts.").Write(w)
 			return

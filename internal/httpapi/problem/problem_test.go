@@ -18,7 +18,7 @@ func TestEveryKindHasItsStatus(t *testing.T) {
 	t.Parallel()
 	want := map[fault.Kind]int{
 		fault.Internal: 500, fault.Invalid: 422, fault.NotFound: 404, fault.Conflict: 409, fault.Unauthenticated: 401,
-		fault.Denied: 403, fault.TooLarge: 413, fault.Exhausted: 429, fault.Unavailable: 503,
+		fault.Denied: 403, fault.TooLarge: 413, fault.Exhausted: 429, fault.Unavailable: 503, fault.Gone: 410,
 	}
 	for _, k := range fault.Kinds() {
 		p := problem.From(fmt.Errorf("do it: %w", fault.New(k, "because of %d", 7).WithCode("own_code")))

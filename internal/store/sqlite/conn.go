@@ -124,10 +124,16 @@ func (s *session) Exec(ctx context.Context, query string, args ...any) (int64, e
 	return n, s.fail(err)
 }
 
+// Write implements sqlstore.Querier.
+func (s *session) Write(ctx context.Context, query string, args ...any) error {
+	_, err := s.Exec(ctx, query, args...)
+	return err
+}
+
 // Insert implements sqlstore.Querier. SQLite numbers the rows of a table with
 // AUTOINCREMENT one after the other, and only one connection writes.
-func (s *session) Insert(ctx context.Context, query string, args ...any) (rows, last int64, err error) {
-	stmt, ctx, err := s.prepare(ctx, query) //nolint:sqlclosecheck // kept for the next call
+func (s *session) Insert(ctx context.Context, into sqlstore.Numbered, args []any) (rows, last int64, err error) {
+	stmt, ctx, err := s.prepare(ctx, into.SQL(len(args)/into.Width)) //nolint:sqlclosecheck // kept for the next call
 	if err != nil {
 		return 0, 0, err
 	}
@@ -142,7 +148,7 @@ func (s *session) Insert(ctx context.Context, query string, args ...any) (rows, 
 }
 
 // Query implements sqlstore.Querier.
-func (s *session) Query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error {
+func (s *session) Query(ctx context.Context, scan func(sqlstore.Row) error, query string, args ...any) error {
 	stmt, ctx, err := s.prepare(ctx, query) //nolint:sqlclosecheck // kept for the next call
 	if err != nil {
 		return err

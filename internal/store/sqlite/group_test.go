@@ -245,7 +245,7 @@ func TestBrokenGroupIsRunAgain(t *testing.T) {
 		fails := func(store.Tx) error { runs[1]++; return failure }
 		big := func(tx store.Tx) error {
 			runs[2]++
-			return tx.Records().Add(ctx, evidence.Record{JobID: "big", Cause: strings.Repeat("x", 4<<20)}, nil)
+			return tx.Records().Add(ctx, evidence.Record{JobID: "big", Cause: strings.Repeat("x", 4<<20)}, nil, nil)
 		}
 		errs := together(ctx, s, limit, fails, big, addJob(ctx, "d", 10, &runs[3]))
 		if errs[0] != nil || !errors.Is(errs[1], failure) || errs[3] != nil {

@@ -15,7 +15,8 @@ import (
 	"path/filepath"
 	"sync"
 
-	_ "modernc.org/sqlite" // the driver
+	driver "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -32,11 +33,11 @@ type Store struct {
 	writeDB *sql.DB
 	readDB  *sql.DB
 
-	updates chan *update  // handed to the writer when their turn comes
-	idle    chan *conn    // readers that no View uses
-	closing chan struct{} // closed when the store takes no more work
-	writing chan struct{} // closed when the writer has ended
-	watchers
+	updates chan *sqlstore.Call // handed to the writer when their turn comes
+	idle    chan *conn          // readers that no View uses
+	closing chan struct{}       // closed when the store takes no more work
+	writing chan struct{}       // closed when the writer has ended
+	sqlstore.Watchers
 
 	closeOnce sync.Once
 	closeErr  error
@@ -72,7 +73,7 @@ func Open(ctx context.Context, path string, log *slog.Logger) (*Store, error) {
 func newStore(log *slog.Logger) *Store {
 	return &Store{
 		log:     log,
-		updates: make(chan *update),
+		updates: make(chan *sqlstore.Call),
 		idle:    make(chan *conn, readers),
 		closing: make(chan struct{}),
 		writing: make(chan struct{}),
@@ -135,9 +136,11 @@ func dsn(path string, write bool) string {
 		// Acknowledged means on disk, hence FULL. A page that changes with each
 		// job is moved from the log into the file only every 16 MiB of log. The
 		// size limit gives the space of a log that once grew under a long read
-		// back to the disk.
+		// back to the disk. The cache is small: what changes is at the ends of
+		// the tables, and a commit that has split a page looks through all of
+		// the cache, which a large history would fill.
 		q["_pragma"] = append(q["_pragma"], "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)",
-			"temp_store(MEMORY)", "cache_size(-32000)", "wal_autocheckpoint(4096)", "journal_size_limit(67108864)")
+			"temp_store(MEMORY)", "cache_size(-4000)", "wal_autocheckpoint(4096)", "journal_size_limit(67108864)")
 	} else {
 		q["_pragma"] = append(q["_pragma"], "query_only(1)", "temp_store(MEMORY)", "cache_size(-8000)")
 	}
@@ -155,16 +158,30 @@ func (s *Store) Update(ctx context.Context, fn func(store.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	u := &update{turns: make(chan turn, 1), ran: make(chan ended, 1)}
+	u := sqlstore.NewCall()
 	select {
 	case s.updates <- u:
-		return u.wait(ctx, fn)
+		return explain(u.Wait(ctx, fn))
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.closing:
 		return errClosed
 	}
 }
+
+// explain tells a full disk from a mistake of ours: it passes, and somebody has
+// to do something about it.
+func explain(err error) error {
+	var failed *driver.Error
+	if !errors.As(err, &failed) || failed.Code()&primary != sqlite3.SQLITE_FULL {
+		return err
+	}
+	return fault.New(fault.Unavailable, "the disk of the manager's data folder is full; nothing of this was stored: make room and try again: %w", err).
+		WithCode("disk_full")
+}
+
+// primary masks what SQLite adds to the code of an error.
+const primary = 0xff
 
 // View implements store.Store. Calls of its Tx fail once ctx has ended.
 func (s *Store) View(ctx context.Context, fn func(store.Tx) error) (err error) {
@@ -210,7 +227,7 @@ func (s *Store) Close() error {
 			c := <-s.idle
 			s.closeErr = errors.Join(s.closeErr, c.close())
 		}
-		s.closeWatchers()
+		s.CloseWatchers()
 		s.closeErr = errors.Join(s.closeErr, s.closeDBs())
 	})
 	return s.closeErr

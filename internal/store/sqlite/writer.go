@@ -5,65 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/store/sqlstore"
 )
 
 // maxGroup is how many Updates share one commit at most, so that under load
 // the first of a group does not wait for ever.
 const maxGroup = 128
-
-// update is one call of Update. The writer gives it turns; its own goroutine
-// runs fn in them, so that a panic or a runtime.Goexit of fn meets the caller
-// and never the writer.
-type update struct {
-	turns chan turn  // writer → caller
-	ran   chan ended // caller → writer, once after each turn with a session
-}
-
-// turn is the session to run fn in, or without one the answer.
-type turn struct {
-	session *session
-	err     error
-}
-
-// ended says how fn ended in a turn.
-type ended struct {
-	appended int
-	err      error
-	gone     bool // fn panicked or left its goroutine: nobody waits for an answer
-}
-
-// wait runs fn when the writer says so, and returns the answer. fn may run
-// again when another Update broke the transaction that the two shared.
-func (u *update) wait(ctx context.Context, fn func(store.Tx) error) error {
-	var err error
-	for {
-		t := <-u.turns
-		switch {
-		case t.session != nil:
-			err = u.try(ctx, t.session, fn)
-		case t.err != nil:
-			return t.err
-		default:
-			return err
-		}
-	}
-}
-
-func (u *update) try(ctx context.Context, s *session, fn func(store.Tx) error) (err error) {
-	tx := sqlstore.New(s)
-	e := ended{gone: true}
-	defer func() {
-		e.appended = tx.Appended()
-		u.ran <- e
-	}()
-	if err = ctx.Err(); err == nil {
-		err = fn(tx)
-	}
-	e.gone, e.err = false, err
-	return err
-}
 
 // writer owns the connection that writes. Only its goroutine, and the caller
 // whose turn it is, touch it.
@@ -97,8 +44,8 @@ func (w *writer) run(ctx context.Context) {
 // Savepoints make every write dearer, and nearly every Update succeeds, so they
 // are set only after one has failed that others share the transaction with:
 // then those before it run again, each within a savepoint of its own.
-func (w *writer) group(ctx context.Context, first *update) {
-	var members, again []*update
+func (w *writer) group(ctx context.Context, first *sqlstore.Call) {
+	var members, again []*sqlstore.Call
 	appended, careful := 0, false
 	for u := first; u != nil; {
 		r := w.member(ctx, u, careful)
@@ -110,7 +57,7 @@ func (w *writer) group(ctx context.Context, first *update) {
 			}
 		case r.gone:
 		case r.err != nil:
-			u.turns <- turn{err: r.err}
+			u.Answer(r.err)
 		default:
 			members = append(members, u)
 		}
@@ -127,13 +74,13 @@ func (w *writer) group(ctx context.Context, first *update) {
 	}
 	err := w.commit(ctx, appended)
 	for _, u := range members {
-		u.turns <- turn{err: err}
+		u.Answer(err)
 	}
 }
 
 // next returns the next waiting Update, or nil when nobody waits or the group
 // is full.
-func (w *writer) next(members int) *update {
+func (w *writer) next(members int) *sqlstore.Call {
 	if members >= maxGroup {
 		return nil
 	}
@@ -147,14 +94,14 @@ func (w *writer) next(members int) *update {
 
 // redo runs each Update of a broken group again, in a transaction of its own,
 // so that the failure of one never touches the others.
-func (w *writer) redo(ctx context.Context, members []*update) {
+func (w *writer) redo(ctx context.Context, members []*sqlstore.Call) {
 	for _, u := range members {
 		r := w.member(ctx, u, false)
 		if r.err == nil {
 			r.err = w.commit(ctx, r.appended)
 		}
 		if !r.gone {
-			u.turns <- turn{err: r.err}
+			u.Answer(r.err)
 		}
 	}
 }
@@ -171,24 +118,23 @@ type result struct {
 // member lets u run within the transaction, and takes back what it wrote if it
 // failed. The first of a transaction needs no savepoint for that: there is
 // nothing else to keep.
-func (w *writer) member(ctx context.Context, u *update, careful bool) result {
+func (w *writer) member(ctx context.Context, u *sqlstore.Call, careful bool) result {
 	first := !w.begun
 	guarded := careful && !first
 	if err := w.enter(ctx, first, guarded); err != nil {
 		return result{err: err, broken: !first}
 	}
 	s := &session{conn: w.conn}
-	u.turns <- turn{session: s}
-	e := <-u.ran
+	e := u.Run(s)
 	failed := s.err
 	s.end()
-	r := result{gone: e.gone}
-	done := e.err == nil && failed == nil && !e.gone
+	r := result{gone: e.Gone}
+	done := e.Err == nil && failed == nil && !e.Gone
 	var err error
 	switch {
 	case done || failed == nil && !s.wrote:
 		if done {
-			r.appended = e.appended
+			r.appended = e.Appended
 		}
 		if guarded {
 			err = w.conn.do(ctx, "RELEASE one")
@@ -203,16 +149,16 @@ func (w *writer) member(ctx context.Context, u *update, careful bool) result {
 		}
 	case failed == nil:
 		w.rollback(ctx)
-		return result{gone: e.gone, spoiled: true}
+		return result{gone: e.Gone, spoiled: true}
 	default:
 		w.rollback(ctx)
-		return result{gone: e.gone, err: failed, broken: true}
+		return result{gone: e.Gone, err: failed, broken: true}
 	}
 	if err != nil {
 		w.rollback(ctx)
-		return result{gone: e.gone, err: errors.Join(failed, err), broken: true}
+		return result{gone: e.Gone, err: errors.Join(failed, err), broken: true}
 	}
-	if e.err == nil {
+	if e.Err == nil {
 		r.err = failed // fn took a failed statement for none
 	}
 	return r
@@ -256,7 +202,7 @@ func (w *writer) commit(ctx context.Context, appended int) error {
 	}
 	w.begun = false
 	if appended > 0 {
-		w.store.wake()
+		w.store.Wake()
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 
@@ -13,7 +12,6 @@ import (
 const (
 	eventColumns = `type, version, entity, entity_id, job_id, root_id, project_id, actor, owner, at, data`
 	eventWidth   = 11 // columns
-	eventInsert  = `INSERT INTO event (` + eventColumns + `) `
 	eventLast    = `SELECT seq FROM event ORDER BY seq DESC LIMIT 1`
 )
 
@@ -36,7 +34,7 @@ func (t events) append(ctx context.Context, list []*event.Event) error {
 		args = append(args, string(e.Type), e.Version, e.Entity, e.EntityID,
 			e.JobID, e.RootID, e.ProjectID, e.Actor, e.Owner, micros(e.At), string(e.Data))
 	}
-	rows, last, err := t.q.Insert(ctx, eventInsert+values(len(list), eventWidth), args...)
+	rows, last, err := t.q.Insert(ctx, Numbered{Table: "event", Columns: eventColumns, Width: eventWidth}, args)
 	if err != nil {
 		return err
 	}
@@ -112,13 +110,13 @@ func (t events) Last(ctx context.Context) (int64, error) {
 	return seq, nil
 }
 
-func scanEvent(rows *sql.Rows) (event.Event, error) {
+func scanEvent(row Row) (event.Event, error) {
 	var (
 		e    event.Event
 		at   int64
 		data string
 	)
-	err := rows.Scan(&e.Seq, (*string)(&e.Type), &e.Version, &e.Entity, &e.EntityID, &e.JobID, &e.RootID,
+	err := row.Scan(&e.Seq, (*string)(&e.Type), &e.Version, &e.Entity, &e.EntityID, &e.JobID, &e.RootID,
 		&e.ProjectID, &e.Actor, &e.Owner, &at, &data)
 	if err != nil {
 		return event.Event{}, fmt.Errorf("scan event: %w", err)

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,7 +20,7 @@ const defaultListLimit = 100
 // hardly ever do, and those that move with its state. The SQL below and the
 // three argument lists keep this order.
 const (
-	fixedColumns = `id, root_id, root, owner, depends_on, created_at`
+	fixedColumns = `id, root_id, root, owner, depends_on, created_at, trace`
 	planColumns  = `project_id, session_id, key, title, role, type, payload, priority, timeout_ns, max_retries, validate`
 	stateColumns = `state, outcome, details, assigned_model, waiting, open, failures, losses, attempt,
 	worker, submitter, fence, lease_until, ready_at, started_at, completed_at, updated_at, reported`
@@ -29,8 +28,7 @@ const (
 )
 
 const (
-	jobWidth  = 35 // columns
-	jobInsert = `INSERT INTO job (` + jobColumns + `) `
+	jobWidth = 36 // columns
 
 	dependencyInsert = `INSERT INTO dependency (on_id, job_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
@@ -68,8 +66,8 @@ const (
 	jobDependents    = jobSelect + ` WHERE seq IN (SELECT job_seq FROM dependency WHERE on_id = $1) ORDER BY seq`
 	jobChildren      = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
 	jobsOpen         = `SELECT state, COUNT(*), MIN(created_at) FROM job
-		WHERE state IN ('QUEUED', 'ASSIGNED', 'IN_PROGRESS', 'SUBMITTED', 'VALIDATING') AND root = 0`
-	jobsEnded = `SELECT state, outcome, SUM(jobs) FROM job_ended`
+		WHERE (state = 'QUEUED' OR state = 'ASSIGNED' OR state = 'IN_PROGRESS' OR state = 'SUBMITTED' OR state = 'VALIDATING') AND root = 0`
+	jobsEnded = `SELECT state, outcome, CAST(SUM(jobs) AS BIGINT) FROM job_ended`
 )
 
 type jobs struct{ *Tx }
@@ -87,14 +85,14 @@ func (t jobs) Add(ctx context.Context, list ...*job.Job) error {
 func (t jobs) add(ctx context.Context, list []*job.Job) error {
 	args := make([]any, 0, len(list)*jobWidth)
 	for _, j := range list {
-		dependsOn, err := words(j.DependsOn)
+		dependsOn, err := asJSON(j.DependsOn)
 		if err != nil {
 			return err
 		}
-		args = append(args, j.ID, j.RootID, number(j.IsRoot()), j.Owner, dependsOn, micros(j.CreatedAt))
+		args = append(args, j.ID, j.RootID, number(j.IsRoot()), j.Owner, dependsOn, micros(j.CreatedAt), j.Trace)
 		args = append(append(args, planArgs(j)...), stateArgs(j)...)
 	}
-	rows, last, err := t.q.Insert(ctx, jobInsert+values(len(list), jobWidth)+` ON CONFLICT (id) DO NOTHING`, args...)
+	rows, last, err := t.q.Insert(ctx, Numbered{Table: "job", Columns: jobColumns, Width: jobWidth, Once: "id"}, args)
 	if err != nil {
 		return fmt.Errorf("add jobs: %w", err)
 	}
@@ -104,7 +102,7 @@ func (t jobs) add(ctx context.Context, list []*job.Job) error {
 	for i, j := range list {
 		j.Seq = last - rows + int64(i) + 1
 		for _, id := range j.DependsOn {
-			if _, err := t.q.Exec(ctx, dependencyInsert, id, j.Seq); err != nil {
+			if err := t.q.Write(ctx, dependencyInsert, id, j.Seq); err != nil {
 				return fmt.Errorf("add dependency: %w", err)
 			}
 		}
@@ -135,15 +133,15 @@ func (t jobs) Put(ctx context.Context, j *job.Job) error {
 		return err
 	}
 	if !samePlan(&old, j) {
-		if _, err := t.q.Exec(ctx, planUpdate, append(planArgs(j), old.Seq)...); err != nil {
+		if err := t.q.Write(ctx, planUpdate, append(planArgs(j), old.Seq)...); err != nil {
 			return fmt.Errorf("put job: %w", err)
 		}
 	}
-	if _, err := t.q.Exec(ctx, stateUpdate, append(stateArgs(j), old.Seq)...); err != nil {
+	if err := t.q.Write(ctx, stateUpdate, append(stateArgs(j), old.Seq)...); err != nil {
 		return fmt.Errorf("put job: %w", err)
 	}
 	now := *j
-	now.ID, now.RootID, now.Owner, now.Seq, now.DependsOn, now.CreatedAt = old.ID, old.RootID, old.Owner, old.Seq, old.DependsOn, old.CreatedAt
+	now.ID, now.RootID, now.Owner, now.Seq, now.DependsOn, now.CreatedAt, now.Trace = old.ID, old.RootID, old.Owner, old.Seq, old.DependsOn, old.CreatedAt, old.Trace
 	if old.State != now.State || old.Outcome != now.Outcome {
 		if err := t.countEnded(ctx, &old, -1); err != nil {
 			return err
@@ -177,7 +175,7 @@ func (t jobs) countEnded(ctx context.Context, j *job.Job, n int) error {
 	if !j.State.Ended() || j.IsRoot() {
 		return nil
 	}
-	if _, err := t.q.Exec(ctx, endedCount, j.Owner, string(j.State), string(j.Outcome), n); err != nil {
+	if err := t.q.Write(ctx, endedCount, j.Owner, string(j.State), string(j.Outcome), n); err != nil {
 		return fmt.Errorf("count ended jobs: %w", err)
 	}
 	return nil
@@ -304,10 +302,10 @@ func (t jobs) Children(ctx context.Context, rootID string) ([]job.Job, error) {
 
 func (t jobs) Busy(ctx context.Context) (map[int64]int, error) {
 	busy := map[int64]int{}
-	_, err := all(ctx, t.Tx, func(rows *sql.Rows) (struct{}, error) {
+	_, err := all(ctx, t.Tx, func(row Row) (struct{}, error) {
 		var project int64
 		var n int
-		err := rows.Scan(&project, &n)
+		err := row.Scan(&project, &n)
 		busy[project] = n
 		return struct{}{}, err
 	}, jobBusy)
@@ -324,10 +322,10 @@ func (t jobs) Stats(ctx context.Context, owner string) (store.JobStats, error) {
 	if owner != "" {
 		args = []any{owner}
 	}
-	_, err := all(ctx, t.Tx, func(rows *sql.Rows) (struct{}, error) {
+	_, err := all(ctx, t.Tx, func(row Row) (struct{}, error) {
 		var state job.State
 		var n, oldest int64
-		err := rows.Scan(&state, &n, &oldest)
+		err := row.Scan(&state, &n, &oldest)
 		stats.Counts[state] = n
 		if at := timeOf(oldest); (state == job.Queued || state == job.Assigned) &&
 			(stats.OldestQueued.IsZero() || at.Before(stats.OldestQueued)) {
@@ -338,11 +336,11 @@ func (t jobs) Stats(ctx context.Context, owner string) (store.JobStats, error) {
 	if err != nil {
 		return store.JobStats{}, fmt.Errorf("count open jobs: %w", err)
 	}
-	_, err = all(ctx, t.Tx, func(rows *sql.Rows) (struct{}, error) {
+	_, err = all(ctx, t.Tx, func(row Row) (struct{}, error) {
 		var state job.State
 		var outcome job.Outcome
 		var n int64
-		err := rows.Scan(&state, &outcome, &n)
+		err := row.Scan(&state, &outcome, &n)
 		if n != 0 {
 			stats.Counts[state] += n
 		}
@@ -398,14 +396,14 @@ func stateArgs(j *job.Job) []any {
 }
 
 // scanJob scans a row of jobSelect.
-func scanJob(rows *sql.Rows) (job.Job, error) {
+func scanJob(row Row) (job.Job, error) {
 	var (
 		j                                                    job.Job
 		dependsOn, payload, details                          string
 		root, validate                                       int64
 		created, lease, ready, started, completed, updatedAt int64
 	)
-	err := rows.Scan(&j.Seq, &j.ID, &j.RootID, &root, &j.Owner, &dependsOn, &created,
+	err := row.Scan(&j.Seq, &j.ID, &j.RootID, &root, &j.Owner, &dependsOn, &created, &j.Trace,
 		&j.ProjectID, &j.SessionID, &j.Key, &j.Title, &j.Role, &j.Type, &payload, &j.Priority,
 		(*int64)(&j.Timeout), &j.MaxRetries, &validate,
 		(*string)(&j.State), (*string)(&j.Outcome), &details, &j.AssignedModel, &j.Waiting, &j.Open, &j.Failures, &j.Losses, &j.Attempt,
@@ -413,7 +411,7 @@ func scanJob(rows *sql.Rows) (job.Job, error) {
 	if err != nil {
 		return job.Job{}, fmt.Errorf("scan job: %w", err)
 	}
-	if j.DependsOn, err = wordsOf(dependsOn); err != nil {
+	if j.DependsOn, err = ofJSON[string](dependsOn); err != nil {
 		return job.Job{}, err
 	}
 	j.Payload, j.Details, j.Validate = rawJSON(payload), rawJSON(details), validate != 0

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"fmt"
 	"time"
@@ -67,13 +66,13 @@ func (t keys) Revoke(ctx context.Context, id string, at time.Time) error {
 	return nil
 }
 
-func scanKey(rows *sql.Rows) (policy.Key, error) {
+func scanKey(row Row) (policy.Key, error) {
 	var (
 		k                policy.Key
 		hash             string
 		created, revoked int64
 	)
-	if err := rows.Scan(&k.ID, (*string)(&k.Kind), &k.Name, &hash, &created, &revoked); err != nil {
+	if err := row.Scan(&k.ID, (*string)(&k.Kind), &k.Name, &hash, &created, &revoked); err != nil {
 		return policy.Key{}, fmt.Errorf("scan key: %w", err)
 	}
 	b, err := hex.DecodeString(hash)

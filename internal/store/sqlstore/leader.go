@@ -19,7 +19,8 @@ const (
 			term_until = excluded.term_until
 		WHERE leader.holder = excluded.holder OR leader.term_until <= $3 OR $4 = 1
 		RETURNING fence`
-	leaderFence = `SELECT fence FROM leader WHERE name = 'manager'`
+	leaderHolder = `SELECT holder FROM leader WHERE name = 'manager'`
+	leaderFence  = `SELECT fence FROM leader WHERE name = 'manager'`
 )
 
 type leaders struct{ *Tx }
@@ -34,6 +35,17 @@ func (t leaders) Acquire(ctx context.Context, holder string, now time.Time, term
 	}
 	fence, _, err = t.current(ctx)
 	return fence, false, err
+}
+
+func (t leaders) Holder(ctx context.Context) (string, error) {
+	holder, _, err := one(ctx, t.Tx, func(row Row) (holder string, err error) {
+		err = row.Scan(&holder)
+		return holder, err
+	}, leaderHolder)
+	if err != nil {
+		return "", fmt.Errorf("read who leads: %w", err)
+	}
+	return holder, nil
 }
 
 func (t leaders) Check(ctx context.Context, fence int64) error {

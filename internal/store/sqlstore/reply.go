@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -20,10 +19,10 @@ const (
 type replies struct{ *Tx }
 
 func (t replies) Get(ctx context.Context, owner, key string) (store.Reply, error) {
-	r, ok, err := one(ctx, t.Tx, func(rows *sql.Rows) (r store.Reply, err error) {
+	r, ok, err := one(ctx, t.Tx, func(row Row) (r store.Reply, err error) {
 		var body string
 		var at int64
-		err = rows.Scan(&r.Request, &body, &at)
+		err = row.Scan(&r.Request, &body, &at)
 		r.Body, r.At = rawJSON(body), timeOf(at)
 		return r, err
 	}, replyGet, owner, key)
@@ -37,7 +36,7 @@ func (t replies) Get(ctx context.Context, owner, key string) (store.Reply, error
 }
 
 func (t replies) Put(ctx context.Context, owner, key string, r store.Reply) error {
-	if _, err := t.q.Exec(ctx, replyPut, owner, key, r.Request, string(r.Body), micros(r.At)); err != nil {
+	if err := t.q.Write(ctx, replyPut, owner, key, r.Request, string(r.Body), micros(r.At)); err != nil {
 		return fmt.Errorf("put reply: %w", err)
 	}
 	return nil

@@ -11,7 +11,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,15 +27,46 @@ import (
 type Querier interface {
 	// Exec runs a statement and returns how many rows it changed.
 	Exec(ctx context.Context, query string, args ...any) (int64, error)
-	// Insert runs an INSERT into a table that numbers its rows. It returns how
-	// many rows it added and the number of the last: they are numbered one
-	// after the other, in the order in which they are given.
-	Insert(ctx context.Context, query string, args ...any) (rows, last int64, err error)
+	// Write is Exec for a statement of which nobody asks what it changed: it
+	// runs before the next Exec or Query, or with the commit, and so does its
+	// error.
+	Write(ctx context.Context, query string, args ...any) error
+	// Insert adds rows to a table that numbers them, args holding one row after
+	// the other. It returns how many it added and the number of the last: they
+	// are numbered one after the other, in the order in which they are given.
+	Insert(ctx context.Context, into Numbered, args []any) (rows, last int64, err error)
 	// Query runs a statement and hands each row of its answer to scan, which
 	// must not call the Querier. An error of scan ends it; ErrEnough ends it as
 	// if there were no more rows.
-	Query(ctx context.Context, scan func(*sql.Rows) error, query string, args ...any) error
+	Query(ctx context.Context, scan func(Row) error, query string, args ...any) error
 }
+
+// Row is one row of an answer.
+type Row interface {
+	Scan(dest ...any) error
+}
+
+// Numbered is a table whose rows have a seq.
+type Numbered struct {
+	Table   string
+	Columns string // but for seq
+	Width   int    // how many they are
+	Once    string // the column in which a row that exists is left as it is; "" for none
+}
+
+func (n Numbered) insert(columns string, width, rows int) string {
+	query := `INSERT INTO ` + n.Table + ` (` + columns + `) ` + values(rows, width)
+	if n.Once != "" {
+		query += ` ON CONFLICT (` + n.Once + `) DO NOTHING`
+	}
+	return query
+}
+
+// SQL returns an INSERT of so many rows that the database numbers.
+func (n Numbered) SQL(rows int) string { return n.insert(n.Columns, n.Width, rows) }
+
+// WithSeq returns an INSERT of so many rows that bring their number, in front.
+func (n Numbered) WithSeq(rows int) string { return n.insert("seq, "+n.Columns, n.Width+1, rows) }
 
 // Tx is a store.Tx over a Querier. It serves one goroutine and one
 // transaction.
@@ -79,10 +109,13 @@ func (t *Tx) Leaders() store.Leaders { return leaders{t} }
 // Replies implements store.Tx.
 func (t *Tx) Replies() store.Replies { return replies{t} }
 
+// History implements store.Tx.
+func (t *Tx) History() store.History { return history{t} }
+
 // all runs a query and scans each row.
-func all[T any](ctx context.Context, t *Tx, scan func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
-	err = t.q.Query(ctx, func(rows *sql.Rows) error {
-		item, err := scan(rows)
+func all[T any](ctx context.Context, t *Tx, scan func(Row) (T, error), query string, args ...any) (list []T, err error) {
+	err = t.q.Query(ctx, func(row Row) error {
+		item, err := scan(row)
 		list = append(list, item)
 		return err
 	}, query, args...)
@@ -96,10 +129,10 @@ func all[T any](ctx context.Context, t *Tx, scan func(*sql.Rows) (T, error), que
 var ErrEnough = errors.New("enough rows")
 
 // page is all, but ends early when it has come to store.PageBytes.
-func page[T any](ctx context.Context, t *Tx, size func(*T) int, scan func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
+func page[T any](ctx context.Context, t *Tx, size func(*T) int, scan func(Row) (T, error), query string, args ...any) (list []T, err error) {
 	sum := 0
-	err = t.q.Query(ctx, func(rows *sql.Rows) error {
-		item, err := scan(rows)
+	err = t.q.Query(ctx, func(row Row) error {
+		item, err := scan(row)
 		if err != nil {
 			return err
 		}
@@ -116,7 +149,7 @@ func page[T any](ctx context.Context, t *Tx, size func(*T) int, scan func(*sql.R
 }
 
 // one runs a query that returns at most one row; ok says whether there was one.
-func one[T any](ctx context.Context, t *Tx, scan func(*sql.Rows) (T, error), query string, args ...any) (item T, ok bool, err error) {
+func one[T any](ctx context.Context, t *Tx, scan func(Row) (T, error), query string, args ...any) (item T, ok bool, err error) {
 	list, err := all(ctx, t, scan, query, args...)
 	if err != nil || len(list) == 0 {
 		return item, false, err
@@ -147,8 +180,8 @@ func values(rows, columns int) string {
 }
 
 // scanInt scans a row of one number.
-func scanInt(rows *sql.Rows) (n int64, err error) {
-	err = rows.Scan(&n)
+func scanInt(row Row) (n int64, err error) {
+	err = row.Scan(&n)
 	return n, err
 }
 
@@ -232,8 +265,8 @@ func rawJSON(s string) json.RawMessage {
 	return json.RawMessage(s)
 }
 
-// words is how a list of strings is kept: as JSON, ” for nil.
-func words(list []string) (string, error) {
+// asJSON is how a list is kept: ” for nil.
+func asJSON[T any](list []T) (string, error) {
 	if list == nil {
 		return "", nil
 	}
@@ -244,8 +277,8 @@ func words(list []string) (string, error) {
 	return string(b), nil
 }
 
-// wordsOf is the inverse of words.
-func wordsOf(s string) (list []string, err error) {
+// ofJSON is the inverse of asJSON.
+func ofJSON[T any](s string) (list []T, err error) {
 	if s == "" {
 		return nil, nil
 	}

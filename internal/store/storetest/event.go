@@ -92,6 +92,24 @@ func testPageBytes(t *testing.T, db Database) {
 	}), []int{2, 3, 3, 1})
 }
 
+// testHostileText stores what no store needs to give back as it was, and must
+// take: it comes from sandboxes.
+func testHostileText(t *testing.T, db Database) {
+	ctx, s := t.Context(), open(t, db)
+	for _, text := range []string{"a zero \x00 byte", "no \xff\xfe UTF-8", "half of \xe6\x97", "\xed\xa0\x80"} {
+		e, j := newEvent("e"), newJob()
+		e.Actor, e.Data, j.Title = text, json.RawMessage(`{"text":"`+strings.ReplaceAll(text, "\x00", "")+`"}`), text
+		update(t, s, func(tx store.Tx) error {
+			return errors.Join(tx.Events().Append(ctx, e), tx.Jobs().Add(ctx, j))
+		})
+		list := listEvents(t, s, event.Filter{After: e.Seq - 1}, 1)
+		if len(list) != 1 || !json.Valid(list[0].Data) {
+			t.Errorf("%q: got events %v", text, list)
+		}
+		equal(t, "the job beside it", getJob(t, s, j.ID).ID, j.ID)
+	}
+}
+
 // testEventFilter holds List against Matches.
 func testEventFilter(t *testing.T, fresh func() Database) {
 	types := []event.Type{event.JobCreated, event.JobFailed, event.WorkerLost}

@@ -77,13 +77,13 @@ func testJobPut(t *testing.T, db Database) {
 	all.ID = first.ID
 	update(t, s, func(tx store.Tx) error { return tx.Jobs().Put(ctx, &all) })
 	want := all
-	want.RootID, want.Owner, want.Seq, want.DependsOn, want.CreatedAt = first.RootID, first.Owner, first.Seq, first.DependsOn, first.CreatedAt
+	want.RootID, want.Owner, want.Seq, want.DependsOn, want.CreatedAt, want.Trace = first.RootID, first.Owner, first.Seq, first.DependsOn, first.CreatedAt, first.Trace
 	equal(t, "job after a change of all", getJob(t, s, first.ID), want)
 
 	zero := job.Job{ID: first.ID}
 	update(t, s, func(tx store.Tx) error { return tx.Jobs().Put(ctx, &zero) })
 	want = zero
-	want.RootID, want.Owner, want.Seq, want.DependsOn, want.CreatedAt = first.RootID, first.Owner, first.Seq, first.DependsOn, first.CreatedAt
+	want.RootID, want.Owner, want.Seq, want.DependsOn, want.CreatedAt, want.Trace = first.RootID, first.Owner, first.Seq, first.DependsOn, first.CreatedAt, first.Trace
 	equal(t, "job after its fields were emptied", getJob(t, s, first.ID), want)
 }
 

@@ -24,6 +24,8 @@ func testWorkers(t *testing.T, db Database) {
 	full := job.Worker{
 		ID: "b " + odd, Identity: "i " + odd, Incarnation: "n", Role: "r", Models: []string{"m", odd}, Drivers: []string{"fake"},
 		Slots: 4, Version: "v", Connected: true, RegisteredAt: moment(1), SeenAt: moment(2),
+		Session: "s " + odd, Manager: "m " + odd, Paused: "p " + odd,
+		Proofs: []job.Driver{{Name: "fake", Version: "v", Isolation: "i " + odd, Degraded: "d", Tried: 3, Stopped: 2, Exempt: "e", ProbedAt: moment(3)}},
 	}
 	zero := job.Worker{ID: "a", Drivers: []string{}}
 	equal(t, "no workers", len(list()), 0)
@@ -35,6 +37,17 @@ func testWorkers(t *testing.T, db Database) {
 	update(t, s, func(tx store.Tx) error { return tx.Workers().Put(ctx, replaced) })
 	equal(t, "workers after one was put again", list(), []job.Worker{zero, replaced})
 	equal(t, "one worker", view(t, s, func(tx store.Tx) (job.Worker, error) { return tx.Workers().Get(ctx, "a") }), zero)
+	for session, want := range map[string]bool{full.Session: false, "": false, "other": false, "new": true} {
+		update(t, s, func(tx store.Tx) error {
+			return tx.Workers().Put(ctx, job.Worker{ID: full.ID, Slots: 1, Session: "new"})
+		})
+		err := viewErr(t, s, func(tx store.Tx) (job.Worker, error) { return tx.Workers().BySession(ctx, session) })
+		if want {
+			check(t, err)
+		} else {
+			wantKind(t, "get a worker by the session "+session, err, fault.NotFound)
+		}
+	}
 	wantKind(t, "get a missing worker", viewErr(t, s, func(tx store.Tx) (job.Worker, error) { return tx.Workers().Get(ctx, "c") }), fault.NotFound)
 }
 
@@ -47,7 +60,7 @@ func testRecords(t *testing.T, db Database) {
 		return view(t, s, func(tx store.Tx) ([]evidence.Artifact, error) { return tx.Records().Artifacts(ctx, "j", attempt) })
 	}
 	add := func(attempt int, list ...evidence.Artifact) error {
-		return s.Update(ctx, func(tx store.Tx) error { return tx.Records().Add(ctx, fullRecord("j", attempt), list) })
+		return s.Update(ctx, func(tx store.Tx) error { return tx.Records().Add(ctx, fullRecord("j", attempt), list, nil) })
 	}
 	missing := func(attempt int) {
 		t.Helper()
@@ -73,8 +86,43 @@ func testRecords(t *testing.T, db Database) {
 	wantKind(t, "add two artifacts of one name", add(3, a, a), fault.Conflict)
 	missing(3)
 	zero := evidence.Record{JobID: "zero", Attempt: 1}
-	update(t, s, func(tx store.Tx) error { return tx.Records().Add(ctx, zero, nil) })
+	update(t, s, func(tx store.Tx) error { return tx.Records().Add(ctx, zero, nil, nil) })
 	equal(t, "record without times", view(t, s, func(tx store.Tx) (evidence.Record, error) { return tx.Records().Get(ctx, "zero", 0) }), zero)
+}
+
+func testBlobs(t *testing.T, db Database) {
+	ctx, s := t.Context(), open(t, db)
+	digest := digestOf
+	add := func(attempt int, data ...string) error {
+		blobs := map[string][]byte{}
+		for _, d := range data {
+			blobs[digest(d)] = []byte(d)
+		}
+		return s.Update(ctx, func(tx store.Tx) error {
+			return tx.Records().Add(ctx, fullRecord("j", attempt), nil, blobs)
+		})
+	}
+	want := func(attempt int, data string, there bool) {
+		t.Helper()
+		equal(t, "blob", view(t, s, func(tx store.Tx) (string, error) {
+			got, ok, err := tx.Records().Blob(ctx, "j", attempt, digest(data))
+			equal(t, "there is the blob "+data, ok, there)
+			return string(got), err
+		}), map[bool]string{true: data}[there])
+	}
+	want(0, "a", false)
+	check(t, add(1, "a", "", "with a \x00 in it and "+odd, "\xff\xfe"))
+	check(t, add(2, "b"))
+	for _, data := range []string{"a", "", "with a \x00 in it and " + odd, "\xff\xfe"} {
+		want(1, data, true)
+	}
+	want(1, "b", false)
+	want(2, "b", true)
+	want(0, "b", true)
+	want(0, "a", false)
+	wantKind(t, "add a blob without a digest", s.Update(ctx, func(tx store.Tx) error {
+		return tx.Records().Add(ctx, fullRecord("j", 3), nil, map[string][]byte{"x": nil})
+	}), fault.Invalid)
 }
 
 func testKeys(t *testing.T, db Database) {
@@ -120,6 +168,7 @@ func testLeaders(t *testing.T, db Database) {
 	for _, fence := range []int64{0, 1} {
 		wantKind(t, "check before anybody led", checkFence(fence), fault.Conflict)
 	}
+	equal(t, "holder before anybody led", view(t, s, func(tx store.Tx) (string, error) { return tx.Leaders().Holder(ctx) }), "")
 	var fence int64
 	steps := []struct {
 		what   string
@@ -150,6 +199,9 @@ func testLeaders(t *testing.T, db Database) {
 		}
 		fence = got
 		check(t, checkFence(fence))
+		if leads {
+			equal(t, step.what+": holder", view(t, s, func(tx store.Tx) (string, error) { return tx.Leaders().Holder(ctx) }), step.holder)
+		}
 	}
 	wantKind(t, "check a future fence", checkFence(fence+1), fault.Conflict)
 }
@@ -176,7 +228,7 @@ func testReplies(t *testing.T, db Database) {
 	}
 	_, err := get("o", "k")
 	wantKind(t, "get a missing reply", err, fault.NotFound)
-	r := store.Reply{Request: "digest " + odd, Body: json.RawMessage(`{"id":"` + odd[:20] + `"}`), At: moment(1)}
+	r := store.Reply{Request: "digest " + odd, Body: json.RawMessage(`{"id":"` + odd[:21] + `"}`), At: moment(1)}
 	other := store.Reply{Request: "other", At: moment(2)}
 	put("o", "k", r)
 	put("p", "k", other)
@@ -240,7 +292,7 @@ func testReopen(t *testing.T, db Database) {
 		fence, _, err = tx.Leaders().Acquire(ctx, "a", moment(0), time.Minute, false)
 		return errors.Join(err, tx.Jobs().Add(ctx, &full, newJob()), tx.Events().Append(ctx, newEvent("e"), &ev),
 			tx.Workers().Put(ctx, job.Worker{ID: "w"}), tx.Keys().Add(ctx, key),
-			tx.Records().Add(ctx, fullRecord("j", 1), []evidence.Artifact{{Name: "a"}}),
+			tx.Records().Add(ctx, fullRecord("j", 1), []evidence.Artifact{{Name: "a"}}, nil),
 			tx.Replies().Put(ctx, "o", "k", store.Reply{Request: "r", At: moment(1)}))
 	})
 	last = ev.Seq

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"strings"
 	"time"
@@ -29,7 +31,7 @@ func fullJob() job.Job {
 		State: job.Validating, Outcome: job.OutcomeRejected, Details: json.RawMessage(`{"a":[1,2,{"b":null}]}`),
 		AssignedModel: "model " + odd, Waiting: 2, Open: 3, Failures: 5, Losses: 6, Attempt: 8,
 		Worker: "worker " + odd, Submitter: "submitter " + odd, Fence: 1<<62 + 1, LeaseUntil: moment(1), Reported: 7,
-		ReadyAt: moment(2), CreatedAt: moment(3), StartedAt: moment(4), CompletedAt: moment(5), UpdatedAt: moment(6),
+		ReadyAt: moment(2), CreatedAt: moment(3), StartedAt: moment(4), CompletedAt: moment(5), UpdatedAt: moment(6), Trace: "trace " + odd,
 	}
 }
 
@@ -68,4 +70,10 @@ func fullRecord(jobID string, attempt int) evidence.Record {
 		Stderr:   evidence.Output{Bytes: 3, Seen: 4, SHA256: "t", Truncated: true},
 		Snapshot: &evidence.Snapshot{Path: "p", SHA256: "x", Bytes: 5, TreeDigest: "y"}, Skipped: []string{"fifo " + odd},
 	}
+}
+
+// digestOf is the digest under which bytes are kept.
+func digestOf(data string) string {
+	sum := sha256.Sum256([]byte(data))
+	return hex.EncodeToString(sum[:])
 }

@@ -47,12 +47,18 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"every field of an event comes back", testEventRoundTrip},
 		{"events are in order and bounded", testEventOrder},
 		{"a page ends where its bytes do", testPageBytes},
+		{"text that is none is taken all the same", testHostileText},
 		{"event numbers follow the commits", testEventCommitOrder},
 		{"workers are kept", testWorkers},
 		{"records and artifacts are kept for each try", testRecords},
+		{"small blobs are kept with their record", testBlobs},
 		{"keys are kept by hash", testKeys},
 		{"one leads at a time", testLeaders},
 		{"replies are kept until they are forgotten", testReplies},
+		{"old events are forgotten from the front", testForgetEvents},
+		{"an ended plan is forgotten whole", testForgetPlan},
+		{"what records refer to is listed and dropped", testKeptHistory},
+		{"workers that are away for long are forgotten", testForgetWorkers},
 		{"all is there after the store was opened again", testReopen},
 	}
 	for _, test := range tests {

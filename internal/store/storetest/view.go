@@ -58,7 +58,7 @@ func testViewIsReadOnly(t *testing.T, db Database) {
 		"Events.Append": func(ctx context.Context, tx store.Tx) error { return tx.Events().Append(ctx, newEvent("e")) },
 		"Workers.Put":   func(ctx context.Context, tx store.Tx) error { return tx.Workers().Put(ctx, job.Worker{ID: "w"}) },
 		"Records.Add": func(ctx context.Context, tx store.Tx) error {
-			return tx.Records().Add(ctx, evidence.Record{JobID: "j", Attempt: 1}, nil)
+			return tx.Records().Add(ctx, evidence.Record{JobID: "j", Attempt: 1}, nil, nil)
 		},
 		"Keys.Add": func(ctx context.Context, tx store.Tx) error {
 			k, _ := policy.NewKey(policy.Admin, "k", moment(0))

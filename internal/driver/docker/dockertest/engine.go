@@ -1,4 +1,4 @@
-// Package dockertest starts a Docker Engine of its own for tests: on a private
+// Package dockertest starts a Docker Engine of its own for tests and measurements: on a private
 // socket, with private folders and without touching the host's network, with
 // one image of a plain Debian with Python.
 package dockertest
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 
 // Image is the name of the image that the engine has.
 const Image = "aurea-test:latest"
+
+// WorkerBase is the name of an image that a worker's can stand on.
+const WorkerBase = "aurea-test-base:latest"
 
 // The packages that Start needs, for those who must install them.
 const packages = "docker.io mmdebstrap"
@@ -51,14 +55,40 @@ func Missing() string {
 
 // Start starts an engine that has Image. The first run on a machine makes the
 // image, which takes a minute or two.
-func Start(ctx context.Context) (*Engine, error) { return start(ctx, false) }
+func Start(ctx context.Context) (*Engine, error) { return start(ctx, setup{}) }
+
+// StartIn does the same with an engine whose containers are in groups below
+// the given one.
+func StartIn(ctx context.Context, group string) (*Engine, error) {
+	return start(ctx, setup{args: []string{"--cgroup-parent", group}})
+}
 
 // StartMapped starts an engine that maps users: root of a container is nobody
 // on the host. The host's own tables are left alone.
-func StartMapped(ctx context.Context) (*Engine, error) { return start(ctx, true) }
+func StartMapped(ctx context.Context) (*Engine, error) { return start(ctx, setup{mapped: true}) }
 
-func start(ctx context.Context, mapped bool) (e *Engine, err error) {
-	tarball, err := makeImage(ctx)
+// StartNetworked starts an engine whose containers have networks, in a network
+// of its own that reaches nothing else. It has WorkerBase instead of Image.
+func StartNetworked(ctx context.Context) (*Engine, error) { return start(ctx, setup{networked: true}) }
+
+// setup is how an engine differs from a plain one.
+type setup struct {
+	mapped    bool
+	networked bool
+	args      []string
+}
+
+// image is what the engine has, and which packages it holds.
+func (s setup) image() (name, packages string) {
+	if s.networked {
+		return WorkerBase, "python3,git,nodejs,systemd-sysv,curl,procps"
+	}
+	return Image, "python3"
+}
+
+func start(ctx context.Context, s setup) (e *Engine, err error) {
+	image, packages := s.image()
+	tarball, err := makeImage(ctx, packages)
 	if err != nil {
 		return nil, err
 	}
@@ -72,17 +102,17 @@ func start(ctx context.Context, mapped bool) (e *Engine, err error) {
 			err = errors.Join(err, e.Stop())
 		}
 	}()
-	if err := e.launch(mapped); err != nil {
+	if err := e.launch(s); err != nil {
 		return e, err
 	}
 	if err := e.await(ctx); err != nil {
 		return e, err
 	}
-	return e, e.load(ctx, tarball)
+	return e, e.load(ctx, tarball, image)
 }
 
 // launch starts the daemon. It brings its own containerd.
-func (e *Engine) launch(mapped bool) error {
+func (e *Engine) launch(s setup) error {
 	config := filepath.Join(e.dir, "daemon.json")
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		return fmt.Errorf("write the engine's configuration: %w", err)
@@ -102,10 +132,14 @@ func (e *Engine) launch(mapped bool) error {
 		"--pidfile", filepath.Join(e.dir, "pid"), "--host", e.Host,
 		"--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false",
 	}
-	if mapped {
+	args = append(args, s.args...)
+	if s.mapped {
 		if args, err = e.mapUsers(args); err != nil {
 			return err
 		}
+	}
+	if s.networked {
+		args = append([]string{"unshare", "--net", "sh", "-ec", `ip link set lo up && exec "$@"`, "sh"}, args...)
 	}
 	e.daemon = exec.Command(args[0], args[1:]...)
 	e.daemon.Stdout, e.daemon.Stderr = log, log
@@ -116,6 +150,12 @@ func (e *Engine) launch(mapped bool) error {
 	}
 	go func() { e.exited <- e.daemon.Wait() }()
 	return nil
+}
+
+// Inside makes a command that runs in the network of a networked engine.
+func (e *Engine) Inside(ctx context.Context, name string, args ...string) *exec.Cmd {
+	in := append([]string{"--net=/proc/" + strconv.Itoa(e.daemon.Process.Pid) + "/ns/net", "--", name}, args...)
+	return exec.CommandContext(ctx, "nsenter", in...)
 }
 
 // mapUsers lets the daemon find a range of users for nobody, in a mount
@@ -162,7 +202,7 @@ func (e *Engine) lastWords() string {
 }
 
 // load gives the engine its image.
-func (e *Engine) load(ctx context.Context, tarball string) error {
+func (e *Engine) load(ctx context.Context, tarball, image string) error {
 	f, err := os.Open(tarball)
 	if err != nil {
 		return fmt.Errorf("open the image: %w", err)
@@ -173,7 +213,7 @@ func (e *Engine) load(ctx context.Context, tarball string) error {
 		return fmt.Errorf("reach the engine: %w", err)
 	}
 	defer func() { _ = api.Close() }()
-	answer, err := api.ImageImport(ctx, client.ImageImportSource{Source: f, SourceName: "-"}, Image, client.ImageImportOptions{})
+	answer, err := api.ImageImport(ctx, client.ImageImportSource{Source: f, SourceName: "-"}, image, client.ImageImportOptions{})
 	if err != nil {
 		return fmt.Errorf("import the image: %w", err)
 	}
@@ -217,7 +257,7 @@ func (e *Engine) Stop() error {
 }
 
 // makeImage returns a tarball of a root, which is kept between runs.
-func makeImage(ctx context.Context) (string, error) {
+func makeImage(ctx context.Context, packages string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", fmt.Errorf("find the cache folder: %w", err)
@@ -234,12 +274,12 @@ func makeImage(ctx context.Context) (string, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock the cache folder: %w", err)
 	}
-	tarball := filepath.Join(dir, "bookworm-python3.tar")
+	tarball := filepath.Join(dir, "bookworm-"+strings.ReplaceAll(packages, ",", "-")+".tar")
 	if _, err := os.Stat(tarball); err == nil {
 		return tarball, nil
 	}
 	aside := filepath.Join(dir, "new.tar")
-	make := exec.CommandContext(ctx, "mmdebstrap", "--variant=minbase", "--include=python3",
+	make := exec.CommandContext(ctx, "mmdebstrap", "--variant=minbase", "--include="+packages,
 		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
 		"--dpkgopt=path-exclude=/usr/share/locale/*", "bookworm", aside)
 	if out, err := make.CombinedOutput(); err != nil {

@@ -1,5 +1,5 @@
 // Package gvisortest makes a small image for tests that need real sandboxes: a
-// few of the host's programs and the guest, in a second, where the host's own
+// few of the host's programs, in a second, where the host's own
 // image takes many.
 package gvisortest
 
@@ -47,9 +47,9 @@ type builder struct {
 	root *erofs.Node
 }
 
-// Make makes the image in a folder, with the guest from a path, and programs
-// of the host's beyond those that every test needs.
-func Make(dir, guest string, more ...string) (Images, error) {
+// Make makes the image in a folder, with programs of the host's beyond those
+// that every test needs.
+func Make(dir string, more ...string) (Images, error) {
 	path := filepath.Join(dir, "root.erofs")
 	f, err := os.Create(path)
 	if err != nil {
@@ -65,7 +65,7 @@ func Make(dir, guest string, more ...string) (Images, error) {
 	b.folder("/tmp").Mode = erofs.Folder | 0o1777
 	work := b.folder("/workspace")
 	work.UID, work.GID = 1000, 1000
-	for _, name := range []string{"/proc", "/dev", "/sys", "/usr/local"} {
+	for _, name := range []string{"/.aurea", "/proc", "/dev", "/sys", "/usr/local"} {
 		b.folder(name)
 	}
 	for _, name := range append(programs(), more...) {
@@ -80,7 +80,6 @@ func Make(dir, guest string, more ...string) (Images, error) {
 	if err := errors.Join(
 		b.text("/etc/passwd", passwd),
 		b.text("/etc/group", "root:x:0:\nsandbox:x:1000:\naurea:x:65533:\nnogroup:x:65534:\n"),
-		b.copy(guest, "/.aurea/guest"),
 		b.w.Finish(b.root),
 	); err != nil {
 		return Images{}, fmt.Errorf("make an image: %w", err)

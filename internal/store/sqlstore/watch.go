@@ -1,19 +1,19 @@
-package sqlite
+package sqlstore
 
 import (
 	"context"
 	"sync"
 )
 
-// watchers are the channels that Watch gave out.
-type watchers struct {
+// Watchers are the channels that Watch gave out.
+type Watchers struct {
 	mu     sync.Mutex
 	closed bool
 	stops  map[chan struct{}]func() bool // each with what takes it off its context
 }
 
 // Watch implements store.Store.
-func (w *watchers) Watch(ctx context.Context) <-chan struct{} {
+func (w *Watchers) Watch(ctx context.Context) <-chan struct{} {
 	ch := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,7 +29,7 @@ func (w *watchers) Watch(ctx context.Context) <-chan struct{} {
 }
 
 // drop closes one channel, unless that was done.
-func (w *watchers) drop(ch chan struct{}) {
+func (w *Watchers) drop(ch chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.stops[ch]; ok {
@@ -38,9 +38,9 @@ func (w *watchers) drop(ch chan struct{}) {
 	}
 }
 
-// wake leaves a value in each channel. One that still holds a value needs no
+// Wake leaves a value in each channel. One that still holds a value needs no
 // other: its reader has yet to look.
-func (w *watchers) wake() {
+func (w *Watchers) Wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for ch := range w.stops {
@@ -51,8 +51,8 @@ func (w *watchers) wake() {
 	}
 }
 
-// closeWatchers closes all channels, and those of later Watches.
-func (w *watchers) closeWatchers() {
+// CloseWatchers closes all channels, and those of later Watches.
+func (w *Watchers) CloseWatchers() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
