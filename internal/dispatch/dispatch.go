@@ -14,6 +14,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -84,6 +85,43 @@ type Receiver interface {
 	// Cancel stops the work under a lease: kills the sandbox, reports nothing
 	// more. An unknown lease is a success.
 	Cancel(ctx context.Context, c Cancel) error
+}
+
+// Runner is the part of the worker's end that does runs: it goes over the same
+// command stream. Calls come from several goroutines.
+type Runner interface {
+	// Run does a run and returns how it ended. Output comes to piece while it
+	// runs, each stream in order and without a gap from order.From on. When ctx
+	// ends, a run without Keep is stopped, its sandbox destroyed, and nothing
+	// of it is kept; one with Keep goes on, and Run with the same ID finds it
+	// again, also after its end, until Forget. A fault is about the order or
+	// the worker, never about the program: kind Exhausted is "no room".
+	Run(ctx context.Context, order run.Order, piece func(Chunk) error) (run.Result, error)
+	// Forget drops what is kept of a run, and stops it where it still runs. An
+	// unknown one is a success.
+	Forget(ctx context.Context, id string) error
+	// Pool says what the worker's warm pool holds.
+	Pool(ctx context.Context) (PoolState, error)
+}
+
+// PoolState is what a worker's warm pool holds and has done since it started.
+type PoolState struct {
+	Classes []PoolClass `json:"classes"`
+}
+
+// PoolClass is one kind of waiting sandbox.
+type PoolClass struct {
+	Driver   string         `json:"driver"`
+	Image    string         `json:"image"`
+	Language string         `json:"language"`
+	Limits   sandbox.Limits `json:"limits"`
+	Wanted   int            `json:"wanted"`  // how many shall wait now
+	Waiting  int            `json:"waiting"` // how many do
+	Making   int            `json:"making"`
+	Hits     int64          `json:"hits"`
+	Misses   int64          `json:"misses"`
+	Discards int64          `json:"discards"` // found dead or wrong at claim
+	Oldest   time.Duration  `json:"oldest_ns"`
 }
 
 // Registration is how a worker announces itself.
