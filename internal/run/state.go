@@ -1,0 +1,87 @@
+package run
+
+import (
+	"slices"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// State is how a run stands.
+type State string
+
+// The states. A run that came to a result is COMPLETED, whatever its verdict;
+// FAILED is one of which there is none.
+const (
+	Queued    State = "QUEUED"
+	Running   State = "RUNNING"
+	Completed State = "COMPLETED"
+	Failed    State = "FAILED"
+	Cancelled State = "CANCELLED"
+)
+
+// States lists every state.
+func States() []State { return []State{Queued, Running, Completed, Failed, Cancelled} }
+
+// Ended reports whether nothing follows.
+func (s State) Ended() bool { return len(s.next()) == 0 }
+
+// next is the whole table of moves.
+func (s State) next() []State {
+	switch s {
+	case Queued:
+		return []State{Running, Failed, Cancelled}
+	case Running:
+		return []State{Completed, Failed, Cancelled, Queued}
+	case Completed, Failed, Cancelled:
+		return nil
+	}
+	return nil
+}
+
+// MaxTries is how often a run is begun when the worker that did it was lost.
+// Nothing leaves a sandbox, so doing it again harms nobody.
+const MaxTries = 3
+
+// Run is a run as it is kept. Its code and inputs are kept apart, and only as
+// long as they may be needed.
+type Run struct {
+	ID       string // a UUIDv7, so that order by it is order of time
+	Owner    string
+	State    State
+	Language string
+	// CodeSHA256 tells what code it was, once the code is gone.
+	CodeSHA256 string
+	Timeout    time.Duration
+	// Sync says that somebody waits on a connection: the run ends with it.
+	Sync bool
+	// Manager has the run; Fence grows with each change of hands, and a write
+	// under an older one is refused.
+	Manager string
+	Fence   int64
+	Attempt int // how often it was begun
+	Worker  string
+	// Verdict is that of the result, "" where there is none.
+	Verdict sandbox.Verdict
+	// Reason says why it was cancelled or failed. Before the end it says that
+	// somebody wants it cancelled.
+	Reason    string
+	Webhook   string
+	Trace     string
+	CreatedAt time.Time
+	StartedAt time.Time // of the newest try
+	EndedAt   time.Time
+	// Result is there once it is COMPLETED, and may be after a cancel. Bytes
+	// of artifacts are not in it.
+	Result *Result
+}
+
+// To moves a run; an illegal move is a Conflict and changes nothing.
+func (r *Run) To(next State) error {
+	if !slices.Contains(r.State.next(), next) {
+		return fault.New(fault.Conflict, "run %s is %s and cannot become %s", r.ID, r.State, next).WithCode("wrong_state")
+	}
+	r.State = next
+	return nil
+}
