@@ -12,6 +12,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/dispatch/wire"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/trace"
@@ -42,10 +43,14 @@ func Worker(ctx context.Context, s cli.Start) error {
 	if err != nil {
 		return err
 	}
+	languages, err := language.Load(cfg.Languages)
+	if err != nil {
+		return err
+	}
 	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-worker", Version: s.Version, Logger: log})
 	defer tracer.Close()
 	w, err := worker.New(worker.Config{
-		Tracer:  tracer,
+		Tracer: tracer, Languages: languages,
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,
 		WorkerID: cfg.WorkerID, Role: cfg.WorkerRole, Models: cfg.WorkerModels, Version: s.Version,
 		Limits: limits, Slots: cfg.Concurrency, Memory: int64(cfg.Memory), MinDisk: int64(cfg.MinDisk), KeepSnapshots: cfg.Keep.Snapshots, KeepWorkspaces: cfg.Keep.Workspaces, OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, Keep: keep(cfg), NoSnapshot: cfg.Snapshots == "off", Logger: log,

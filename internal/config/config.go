@@ -40,6 +40,7 @@ type Config struct {
 	Driver       string
 	Image        string // of sandboxes that name none; "" is the driver's own
 	Images       string // folder; "" is in SandboxBase
+	Languages    string // file, laid over what we ship; "" is none
 	HostLimit    Bytes  // of the image that is taken of the host
 	// InsecureRegistries may be spoken to without TLS.
 	InsecureRegistries []string

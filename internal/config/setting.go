@@ -153,6 +153,11 @@ func workerSettings() []setting {
 			at:   text(func(c *Config) *string { return &c.Image }),
 		},
 		{
+			key: "languages", env: "AUREA_LANGUAGES", flag: "languages", roles: []Role{Up, Manager, Worker, Client},
+			help: "file of languages, laid over those that come with Aurea (docs/languages.md); manager and workers need the same",
+			at:   text(func(c *Config) *string { return &c.Languages }),
+		},
+		{
 			key: "images", env: "AUREA_IMAGES", flag: "images", roles: own, shown: "`images` in SANDBOX_BASE",
 			help: "folder of images; workers and commands may share one",
 			at:   text(func(c *Config) *string { return &c.Images }),

@@ -12,25 +12,8 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/language"
 )
-
-// Language says how code of one language is run: the file that it is put into,
-// and the command that is given that file.
-type Language struct {
-	File    string
-	Command []string
-}
-
-// Languages are those that a worker understands unless it is told others.
-func Languages() map[string]Language {
-	python := Language{"main.py", []string{"python3"}}
-	javascript := Language{"main.js", []string{"node"}}
-	shell := Language{"main.sh", []string{"sh"}}
-	return map[string]Language{
-		"python": python, "python3": python, "javascript": javascript, "js": javascript, "node": javascript,
-		"bash": {"main.sh", []string{"bash"}}, "shell": shell, "sh": shell,
-	}
-}
 
 // plan is what a payload asks for, in the terms of a sandbox.
 type plan struct {
@@ -41,7 +24,7 @@ type plan struct {
 }
 
 // planFor reads a payload. The fault says why it cannot be run here.
-func planFor(payload json.RawMessage, languages map[string]Language) (plan, error) {
+func planFor(payload json.RawMessage, languages *language.Registry) (plan, error) {
 	work, err := job.ParseWork(payload)
 	if err != nil {
 		return plan{}, fmt.Errorf("read payload: %w", err)
@@ -54,23 +37,47 @@ func planFor(payload json.RawMessage, languages map[string]Language) (plan, erro
 	case job.Exec:
 		p.command = work.Command
 	case job.Run:
-		lang, ok := languages[strings.ToLower(strings.TrimSpace(work.Language))]
-		if !ok {
-			return plan{}, fault.Field("language", "%q is not known here; this worker runs %s",
-				clip(work.Language), strings.Join(slices.Sorted(maps.Keys(languages)), ", ")).WithCode("unknown_language")
+		if err := p.inLanguage(languages); err != nil {
+			return plan{}, err
 		}
-		if _, taken := p.files[lang.File]; taken {
-			return plan{}, fault.Field("files", "%s is the file that the code goes into; give this one another name", lang.File)
-		}
-		p.files = maps.Clone(p.files)
-		if p.files == nil {
-			p.files = map[string]string{}
-		}
-		p.files[lang.File] = work.Code
-		p.command = slices.Concat(lang.Command, []string{lang.File}, work.Args)
 	}
 	p.before = p.files
 	return p, nil
+}
+
+// inLanguage adds the code as a file, and the command that runs it.
+func (p *plan) inLanguage(languages *language.Registry) error {
+	lang, err := languages.Find(p.work.Language)
+	if err != nil {
+		return err
+	}
+	if _, taken := p.files[lang.File]; taken {
+		return fault.Field("files", "%s is the file that the code goes into; give this one another name", lang.File)
+	}
+	p.files = maps.Clone(p.files)
+	if p.files == nil {
+		p.files = map[string]string{}
+	}
+	p.files[lang.File] = p.work.Code
+	// What a compile step makes is no part of the workspace.
+	const out = "/tmp/main"
+	p.command = lang.RunCommand(lang.File, out, p.work.Args)
+	if compile := lang.CompileCommand(lang.File, out); compile != nil {
+		// A job has one command. Its words come from the registry, the
+		// arguments go around the shell's reading of them.
+		script := quote(compile) + " && exec " + quote(lang.RunCommand(lang.File, out, nil)) + ` "$@"`
+		p.command = slices.Concat([]string{"sh", "-c", script, "sh"}, p.work.Args)
+	}
+	return nil
+}
+
+// quote writes words so that a shell reads them as they are.
+func quote(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
 }
 
 // archive packs the files for the sandbox.

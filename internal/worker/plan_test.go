@@ -8,19 +8,33 @@ import (
 	"testing"
 
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/language"
 )
+
+func shipped(t testing.TB) *language.Registry {
+	t.Helper()
+	r, err := language.Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
 
 func TestLanguages(t *testing.T) {
 	t.Parallel()
+	languages := shipped(t)
 	for payload, want := range map[string][]string{
-		`{"action":"run","language":"python","code":"x"}`:              {"python3", "main.py"},
-		`{"action":"run","language":" Python ","code":"x"}`:            {"python3", "main.py"},
-		`{"action":"run","language":"node","code":"x","args":["1"]}`:   {"node", "main.js", "1"},
-		`{"action":"run","language":"javascript","code":"x"}`:          {"node", "main.js"},
-		`{"action":"run","language":"bash","code":"x"}`:                {"bash", "main.sh"},
+		`{"action":"run","language":"python","code":"x"}`:            {"python3", "main.py"},
+		`{"action":"run","language":" Python ","code":"x"}`:          {"python3", "main.py"},
+		`{"action":"run","language":"node","code":"x","args":["1"]}`: {"node", "main.js", "1"},
+		`{"action":"run","language":"javascript","code":"x"}`:        {"node", "main.js"},
+		`{"action":"run","language":"bash","code":"x"}`:              {"bash", "main.sh"},
+		`{"action":"run","language":"c","code":"x","args":["$(x)"]}`: {
+			"sh", "-c", `'cc' '-O2' '-o' '/tmp/main' 'main.c' '-lm' && exec '/tmp/main' "$@"`, "sh", "$(x)",
+		},
 		`{"action":"exec","command":["ls","-l"],"files":{"a":"text"}}`: {"ls", "-l"},
 	} {
-		p, err := planFor([]byte(payload), Languages())
+		p, err := planFor([]byte(payload), languages)
 		if err != nil || !slices.Equal(p.command, want) || len(p.before) != 1 {
 			t.Errorf("%s gave %q, %v", payload, p.command, err)
 		}
@@ -35,8 +49,9 @@ func FuzzPlan(f *testing.F) {
 	f.Add([]byte(`{"action":"write files","files":{"a/b":"x","c":""}}`))
 	f.Add([]byte(`{"action":"run","language":"sh","code":"x","files":{"main.sh":""}}`))
 	f.Add([]byte(`{"action":"exec","command":["x"],"env":{"A":"b"},"stdin":"y"}`))
+	languages := shipped(f)
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		p, err := planFor(payload, Languages())
+		p, err := planFor(payload, languages)
 		if err != nil {
 			return
 		}

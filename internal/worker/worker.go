@@ -15,6 +15,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/probe"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/trace"
@@ -64,8 +65,8 @@ type Config struct {
 	// DefaultImage names the image of jobs that name none, where Image is empty
 	// and that can change while the worker runs; nil is the driver's own.
 	DefaultImage func() string
-	// Languages are what "run" understands; nil stands for Languages().
-	Languages map[string]Language
+	// Languages are what code can be written in; nil is what we ship.
+	Languages *language.Registry
 	// Bounds hold each workspace, OutputCap each stream of output.
 	Bounds    evidence.Bounds
 	OutputCap int64
@@ -95,9 +96,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DefaultImage == nil {
 		c.DefaultImage = func() string { return "" }
-	}
-	if c.Languages == nil {
-		c.Languages = Languages()
 	}
 	if c.Bounds == (evidence.Bounds{}) {
 		c.Bounds = evidence.DefaultBounds()
@@ -145,6 +143,13 @@ type Worker struct{ config Config }
 // New checks the configuration. It touches nothing yet.
 func New(c Config) (*Worker, error) {
 	c = c.withDefaults()
+	if c.Languages == nil {
+		shipped, err := language.Default()
+		if err != nil {
+			return nil, err
+		}
+		c.Languages = shipped
+	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}
