@@ -4,6 +4,7 @@
 package run
 
 import (
+	"slices"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -87,8 +88,10 @@ type Output struct {
 
 // Artifact is one file that a program left.
 type Artifact struct {
-	Data   []byte `json:"data"`
+	Data   []byte `json:"data,omitempty"`
 	SHA256 string `json:"sha256"`
+	// Bytes is how many there are, where they are kept apart.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // Usage is what a run has used; -1 is not known.
@@ -103,4 +106,13 @@ type Usage struct {
 type Stage struct {
 	Name string        `json:"name"`
 	Took time.Duration `json:"took_ns"`
+}
+
+// Digests lists the digests of the bytes that a result refers to.
+func (r *Result) Digests() []string {
+	list := []string{r.Stdout.SHA256, r.Stderr.SHA256}
+	for _, a := range r.Artifacts {
+		list = append(list, a.SHA256)
+	}
+	return slices.DeleteFunc(list, func(d string) bool { return d == "" })
 }

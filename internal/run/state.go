@@ -85,3 +85,31 @@ func (r *Run) To(next State) error {
 	r.State = next
 	return nil
 }
+
+// Record is what is kept of a run that has ended, as evidence: who asked for
+// what, and what it came to.
+type Record struct {
+	RunID      string    `json:"run_id"`
+	Owner      string    `json:"owner"`
+	Language   string    `json:"language"`
+	CodeSHA256 string    `json:"code_sha256"`
+	TimeoutNS  int64     `json:"timeout_ns"`
+	Sync       bool      `json:"sync"`
+	Attempt    int       `json:"attempt"`
+	Worker     string    `json:"worker,omitempty"`
+	State      State     `json:"state"`
+	Reason     string    `json:"reason,omitempty"`
+	CreatedAt  time.Time `json:"created_at"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+	EndedAt    time.Time `json:"ended_at"`
+	Result     *Result   `json:"result,omitempty"`
+}
+
+// Record returns the record of a run that has ended.
+func (r *Run) Record() Record {
+	return Record{
+		RunID: r.ID, Owner: r.Owner, Language: r.Language, CodeSHA256: r.CodeSHA256, TimeoutNS: int64(r.Timeout), Sync: r.Sync,
+		Attempt: r.Attempt, Worker: r.Worker, State: r.State, Reason: r.Reason,
+		CreatedAt: r.CreatedAt.UTC(), StartedAt: r.StartedAt.UTC(), EndedAt: r.EndedAt.UTC(), Result: r.Result,
+	}
+}

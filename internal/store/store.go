@@ -84,6 +84,8 @@ type Tx interface {
 	Keys() Keys
 	Leaders() Leaders
 	Replies() Replies
+	Runs() Runs
+	Hooks() Hooks
 	History() History
 }
 
@@ -244,6 +246,16 @@ type History interface {
 	// ForgetWorkers removes workers that are not connected and were last seen
 	// before, and returns how many.
 	ForgetWorkers(ctx context.Context, before time.Time) (int64, error)
+	// EndedRuns returns the ids of runs that ended before, oldest end first.
+	EndedRuns(ctx context.Context, before time.Time, limit int) ([]string, error)
+	// ForgetRuns removes runs that have ended, with what is kept of them, and
+	// returns how many there were; one that has not ended stays.
+	ForgetRuns(ctx context.Context, ids ...string) (int64, error)
+	// KeptRuns lists what ended runs refer to, in order of the id, after one.
+	KeptRuns(ctx context.Context, after string, limit int) ([]KeptRun, error)
+	// DropRunBlobs removes the small blobs of an ended run, notes it, and
+	// returns how many bytes went.
+	DropRunBlobs(ctx context.Context, id string) (int64, error)
 }
 
 // Kept is what one record refers to.

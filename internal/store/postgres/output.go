@@ -32,7 +32,8 @@ const (
 	outputRead = `SELECT at, data FROM output WHERE job_id = $1 AND fence = $2 AND stream = $3 AND at + LENGTH(data) > $4
 		ORDER BY at LIMIT $5`
 	outputSweep = `DELETE FROM output WHERE NOT EXISTS
-		(SELECT FROM job WHERE id = output.job_id AND fence = output.fence AND state = 'IN_PROGRESS')`
+		(SELECT FROM job WHERE id = output.job_id AND fence = output.fence AND state = 'IN_PROGRESS')
+		AND NOT EXISTS (SELECT FROM run WHERE id = output.job_id AND attempt = output.fence AND ended_at = 0)`
 )
 
 // maxPieces bounds the pieces of one Read; a piece is what one report carried.

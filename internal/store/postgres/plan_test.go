@@ -28,6 +28,10 @@ const (
 		SELECT i, 'job.created', 1, 'job', 'job' || i / 4, 'job' || i / 4, 'root' || i / 40, i %% 7, 'local', 'local', i, '{}'
 		FROM generate_series(1, %d) AS i`
 	oldRecords = `INSERT INTO record (job_id, attempt, body, artifacts) SELECT 'job' || i, 1, '{}', '[]' FROM generate_series(1, %d) AS i`
+	oldRuns    = `INSERT INTO run (id, owner, state, language, code_sha256, timeout_ns, sync, manager, fence, attempt, worker, verdict, reason, webhook, trace,
+			created_at, started_at, ended_at, record, request)
+		SELECT 'run' || i, 'local', 'COMPLETED', 'python', '', 1, 1, 'm', 1, 1, 'w', 'ok', '', '', '', i, i, i, '{}', '' FROM generate_series(1, %d) AS i`
+	oldHooks   = `INSERT INTO run_hook (run_id, url, tries, next_at) SELECT 'run' || i, '', 0, i + 1e18 FROM generate_series(1, %d) AS i`
 	oldReplies = `INSERT INTO reply (owner, key, request, body, at) SELECT 'local', 'key' || i, '', '', 1e18 FROM generate_series(1, %d) AS i`
 	dependency = `INSERT INTO dependency (on_id, job_seq) SELECT 'job' || i, i + 1 FROM generate_series(1, %d) AS i`
 )
@@ -45,6 +49,8 @@ func (p *planner) plan(ctx context.Context, query string, args []any) error {
 		switch v := arg.(type) {
 		case string:
 			literals[i] = "'" + strings.ReplaceAll(v, "'", "''") + "'"
+		case []byte:
+			literals[i] = fmt.Sprintf(`'\\x%x'`, v)
 		default:
 			literals[i] = fmt.Sprint(v)
 		}
@@ -112,6 +118,7 @@ func TestHotQueriesDoNotReadHistory(t *testing.T) {
 	conn := ask(t, address)
 	for _, put := range []string{
 		fmt.Sprintf(oldJobs, rows/4), fmt.Sprintf(oldEvents, rows), fmt.Sprintf(oldRecords, rows/4), fmt.Sprintf(oldReplies, rows/4),
+		fmt.Sprintf(oldRuns, rows/4), fmt.Sprintf(oldHooks, rows/4),
 		fmt.Sprintf(dependency, rows/4), "ANALYZE", "SET jit = off",
 	} {
 		if _, err := conn.Exec(ctx, put); err != nil {
@@ -147,7 +154,7 @@ func checkPlan(t *testing.T, hot storetest.Hot, plan []string) {
 	}
 	// A table is read from end to end only where it holds no history; an index
 	// is only where it holds what is open, or where a LIMIT ends the walk.
-	walks := regexp.MustCompile(`Seq Scan on (job|event|record|reply|dependency) |Parallel`)
+	walks := regexp.MustCompile(`Seq Scan on (job|event|record|reply|dependency|run|run_hook) |Parallel`)
 	for _, step := range plan {
 		if walks.MatchString(step) {
 			t.Errorf("%s: the plan has the step %q", hot.Name, step)

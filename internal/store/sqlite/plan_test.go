@@ -27,6 +27,10 @@ const (
 	oldEvents = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 		INSERT INTO event (type, version, entity, entity_id, job_id, root_id, project_id, actor, owner, at, data)
 		SELECT 'job.created', 1, 'job', 'job' || i / 4, 'job' || i / 4, 'root' || i / 40, i %% 7, 'local', 'local', i, '{}' FROM n`
+	oldRuns = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
+		INSERT INTO run (id, owner, state, language, code_sha256, timeout_ns, sync, manager, fence, attempt, worker, verdict, reason, webhook, trace,
+			created_at, started_at, ended_at, record, request)
+		SELECT 'run' || i, 'local', 'COMPLETED', 'python', '', 1, 1, 'm', 1, 1, 'w', 'ok', '', '', '', i, i, i, '{}', '' FROM n`
 	oldDependency = `INSERT INTO dependency (on_id, job_seq) VALUES ('job7', 8)`
 )
 
@@ -88,7 +92,7 @@ func TestHotQueriesDoNotReadHistory(t *testing.T) {
 		}
 	})
 	err := s.Update(ctx, func(store.Tx) error {
-		for _, put := range []string{fmt.Sprintf(oldJobs, rows/4), fmt.Sprintf(oldEvents, rows), oldDependency} {
+		for _, put := range []string{fmt.Sprintf(oldJobs, rows/4), fmt.Sprintf(oldEvents, rows), fmt.Sprintf(oldRuns, rows/4), oldDependency} {
 			if err := w.conn.do(ctx, put); err != nil {
 				return err
 			}
@@ -129,6 +133,7 @@ func checkPlan(t *testing.T, hot storetest.Hot, plan []string) {
 	// parts of the plan itself.
 	allowed := []string{
 		"INDEX job_due", "INDEX job_ready", "INDEX job_busy", "INDEX job_lease", "INDEX job_open", "SCAN job_ended", "SCAN mine", "SCAN (subquery",
+		"INDEX run_open", "SCAN run_manager",
 	}
 	for _, step := range plan {
 		bad := strings.Contains(step, "SCAN ") && (hot.Name != "last" || step != "SCAN event")

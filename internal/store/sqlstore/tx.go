@@ -109,6 +109,12 @@ func (t *Tx) Leaders() store.Leaders { return leaders{t} }
 // Replies implements store.Tx.
 func (t *Tx) Replies() store.Replies { return replies{t} }
 
+// Runs implements store.Tx.
+func (t *Tx) Runs() store.Runs { return runs{t} }
+
+// Hooks implements store.Tx.
+func (t *Tx) Hooks() store.Hooks { return hooks{t} }
+
 // History implements store.Tx.
 func (t *Tx) History() store.History { return history{t} }
 

@@ -6,13 +6,14 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // Hot is what the queue and the doors ask all the time. An adapter looks at
 // how its database goes about it, over a long history of jobs job1, job2, ...
 // of the roots root0, root1, ..., ten each, with events, where job8 depends on
-// job7.
+// job7, and of runs run1, run2, ...
 type Hot struct {
 	Name string
 	Ask  func(store.Tx) error
@@ -33,6 +34,9 @@ func HotQueries(ctx context.Context) []Hot {
 	}
 	events := func(f event.Filter) func(store.Tx) error {
 		return func(tx store.Tx) error { _, err := tx.Events().List(ctx, f, 100); return err }
+	}
+	runs := func(f store.RunFilter) func(store.Tx) error {
+		return func(tx store.Tx) error { _, err := tx.Runs().List(ctx, f); return err }
 	}
 	const anything = "anything" // names that exist are of no matter to a plan
 	return []Hot{
@@ -81,6 +85,17 @@ func HotQueries(ctx context.Context) []Hot {
 		{Name: "forget", Index: "reply_at", Ask: func(tx store.Tx) error { _, err := tx.Replies().Forget(ctx, now); return err }},
 		{Name: "record", Ask: missing(func(tx store.Tx) error { _, err := tx.Records().Get(ctx, "j", 0); return err })},
 		{Name: "artifacts", Ask: func(tx store.Tx) error { _, err := tx.Records().Artifacts(ctx, "j", 0); return err }},
+		{Name: "run", Ask: missing(func(tx store.Tx) error { _, err := tx.Runs().Get(ctx, "r"); return err })},
+		{Name: "run put", Ask: func(tx store.Tx) error { return tx.Runs().Put(ctx, &run.Run{ID: "r"}, nil) }},
+		{Name: "run end", Ask: func(tx store.Tx) error { return tx.Runs().Put(ctx, &run.Run{ID: "r", EndedAt: now}, nil) }},
+		{Name: "open runs", Index: "run_open", Ask: func(tx store.Tx) error { _, err := tx.Runs().Open(ctx, "run5", 10); return err }},
+		{Name: "orphans", Index: "run_open", Ask: func(tx store.Tx) error { _, err := tx.Runs().Orphans(ctx, now, "run5", 10); return err }},
+		{Name: "run stats", Index: "run_open", Sorts: true, Ask: func(tx store.Tx) error { _, err := tx.Runs().Stats(ctx); return err }},
+		{Name: "runs", List: true, Ask: runs(store.RunFilter{})},
+		{Name: "my runs", Index: "run_owner", List: true, Ask: runs(store.RunFilter{Owner: anything, Before: "run5"})},
+		{Name: "my waiting runs", Index: "run_open", List: true, Ask: runs(store.RunFilter{Owner: "local", State: run.Queued})},
+		{Name: "ended runs", Index: "run_ended", Ask: func(tx store.Tx) error { _, err := tx.History().EndedRuns(ctx, time.UnixMicro(1), 10); return err }},
+		{Name: "hooks", Index: "run_hook_due", Ask: func(tx store.Tx) error { _, err := tx.Hooks().Due(ctx, now, 10); return err }},
 		{Name: "key", Ask: missing(func(tx store.Tx) error { _, err := tx.Keys().ByHash(ctx, [32]byte{}); return err })},
 	}
 }
