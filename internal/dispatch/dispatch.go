@@ -80,8 +80,9 @@ type Manager interface {
 }
 
 // Receiver is the worker's end of the command stream. Calls come from several
-// goroutines and must answer soon.
+// goroutines and, but for runs, must answer soon.
 type Receiver interface {
+	Runner
 	// Cancel stops the work under a lease: kills the sandbox, reports nothing
 	// more. An unknown lease is a success.
 	Cancel(ctx context.Context, c Cancel) error
@@ -91,7 +92,9 @@ type Receiver interface {
 // command stream. Calls come from several goroutines.
 type Runner interface {
 	// Run does a run and returns how it ended. Output comes to piece while it
-	// runs, each stream in order and without a gap from order.From on. When ctx
+	// runs, from one goroutine at a time, each stream in order and without a gap
+	// from order.From on; the data is piece's until it returns. An error of
+	// piece ends the call as the end of ctx does. When ctx
 	// ends, a run without Keep is stopped, its sandbox destroyed, and nothing
 	// of it is kept; one with Keep goes on, and Run with the same ID finds it
 	// again, also after its end, until Forget. A fault is about the order or

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/dispatch/dispatchtest"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // deaf takes no commands.
-type deaf struct{}
+type deaf struct{ dispatchtest.Idle }
 
 func (deaf) Cancel(context.Context, dispatch.Cancel) error { return nil }
 

@@ -46,14 +46,20 @@ type Order struct {
 	Trace string          `json:"trace,omitempty"`
 }
 
+// The steps of a run.
+const (
+	StepCompile = "compile"
+	StepRun     = "run"
+)
+
 // Result is how a run ended, as its worker saw it.
 type Result struct {
 	Verdict  sandbox.Verdict `json:"verdict"`
 	Cause    string          `json:"cause,omitempty"`
 	ExitCode int             `json:"exit_code"` // -1 where there is none
 	Signal   int             `json:"signal,omitempty"`
-	// Step is "compile" where the program was never started because its
-	// compile step failed; else "run".
+	// Step is StepCompile where the program was never started because its
+	// compile step failed; else StepRun.
 	Step string `json:"step"`
 	// Stdout and Stderr say how much was kept and seen of each; the bytes go
 	// ahead of the result, as pieces.

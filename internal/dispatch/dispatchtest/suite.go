@@ -256,10 +256,7 @@ func soon[T any](t *testing.T, what string, from <-chan T) T {
 }
 
 // receiver is a worker's end of a stream that a story looks at.
-type receiver func(context.Context, dispatch.Cancel) error
-
-// Cancel calls the function.
-func (r receiver) Cancel(ctx context.Context, c dispatch.Cancel) error { return r(ctx, c) }
+type receiver = Cancels
 
 // attend opens a stream for the rest of the test, and returns how to close it
 // and what Attend returned.

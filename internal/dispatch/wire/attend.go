@@ -2,8 +2,6 @@ package wire
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -145,6 +143,14 @@ func (m *commanded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.running.Add(1)
 	m.mu.Unlock()
 	defer m.running.Done()
+	switch r.Method + " " + r.URL.Path {
+	case "POST /run":
+		m.run(w, r)
+		return
+	case "POST /pool":
+		m.pool(w, r)
+		return
+	}
 	if err := m.obey(r); err != nil {
 		writeProblem(w, err)
 		return
@@ -153,13 +159,9 @@ func (m *commanded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (m *commanded) obey(r *http.Request) error {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxCommand))
+	body, err := readCommand(r, maxCommand)
 	if err != nil {
-		var over *http.MaxBytesError
-		if errors.As(err, &over) {
-			return fault.New(fault.TooLarge, "a command can have at most %d bytes", maxCommand)
-		}
-		return fault.New(fault.Unavailable, "read the command: %w", err)
+		return err
 	}
 	switch r.Method + " " + r.URL.Path {
 	case "POST /cancel":
@@ -171,6 +173,15 @@ func (m *commanded) obey(r *http.Request) error {
 			return err
 		}
 		return m.rc.Cancel(r.Context(), c)
+	case "POST /forget":
+		var n named
+		if err := unmarshal(body, &n); err != nil {
+			return err
+		}
+		if err := n.Check(); err != nil {
+			return err
+		}
+		return m.rc.Forget(r.Context(), n.ID)
 	case "POST /end":
 		return m.end(body)
 	}

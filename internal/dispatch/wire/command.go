@@ -152,17 +152,9 @@ func (s *stream) command(ctx context.Context, name string, in any, timeout time.
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://worker/"+name, bytes.NewReader(body))
+	resp, err := s.post(ctx, name, body)
 	if err != nil {
-		return fault.New(fault.Internal, "make the command: %w", err)
-	}
-	req.Header.Set("Content-Type", jsonType)
-	resp, err := s.cc.RoundTrip(req)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return fault.New(fault.Unavailable, "%s: the worker cannot be reached: %w", name, err)
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusNoContent {

@@ -21,7 +21,9 @@
 // upgrade to aurea-commands/1. From then on the connection speaks HTTP/2 the
 // other way round: the manager is the client and the worker the server.
 // Commands are ordinary requests (POST /cancel), so they are multiplexed,
-// cancelled and flow-controlled one by one without a protocol of our own. Both
+// cancelled and flow-controlled one by one without a protocol of our own. A run
+// (POST /run) is answered with frames: output while it comes, at last the result
+// or a problem; the end of the request stops a run that is not to be kept. Both
 // ends ping, and a dead peer is noticed within Quiet + Dead. When the manager
 // ends the stream it says why with POST /end.
 //

@@ -49,9 +49,7 @@ func (s scripted) Attend(ctx context.Context, _ string, rc dispatch.Receiver) er
 	return s.attend(ctx, rc)
 }
 
-type receiver func(context.Context, dispatch.Cancel) error
-
-func (r receiver) Cancel(ctx context.Context, c dispatch.Cancel) error { return r(ctx, c) }
+type receiver = dispatchtest.Cancels
 
 // What crosses is the fault that was meant: the same for a manager's answer,
 // for a worker's, and for the end of a stream.

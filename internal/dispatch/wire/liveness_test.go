@@ -14,13 +14,12 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/dispatch/dispatchtest"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/policy"
 )
 
-type receiver func(context.Context, dispatch.Cancel) error
-
-func (r receiver) Cancel(ctx context.Context, c dispatch.Cancel) error { return r(ctx, c) }
+type receiver = dispatchtest.Cancels
 
 func newPipe() (near, far *conn) {
 	a, b := net.Pipe()

@@ -1,0 +1,147 @@
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// framesType is the type of the answer to a run: frames, each a kind, the
+// length of what follows, and that. Pieces of output come first; the last frame
+// is the result, or a problem.
+const framesType = "application/vnd.aurea.run-frames"
+
+const (
+	framePiece   byte = 1
+	frameResult  byte = 2
+	frameProblem byte = 3
+
+	frameHead = 1 + 4
+	pieceHead = 1 + 8
+)
+
+// appendPiece appends a frame with a piece of output.
+//
+// Preconditions: the piece is in bounds.
+func appendPiece(b []byte, c dispatch.Chunk) []byte {
+	b = appendHead(b, framePiece, pieceHead+len(c.Data))
+	b = append(b, byte(c.Stream))
+	b = binary.BigEndian.AppendUint64(b, uint64(c.Offset)) //nolint:gosec // it is not negative
+	return append(b, c.Data...)
+}
+
+func appendHead(b []byte, kind byte, n int) []byte {
+	return binary.BigEndian.AppendUint32(append(b, kind), uint32(n)) //nolint:gosec // bounded by who calls
+}
+
+// frames reads the answer to a run.
+type frames struct {
+	r    io.Reader
+	buf  []byte
+	next [2]int64 // where each stream goes on
+}
+
+func newFrames(r io.Reader, from sandbox.Offsets) *frames {
+	return &frames{r: r, next: [2]int64{from.Stdout, from.Stderr}}
+}
+
+// read reads one frame: a piece, whose data is good until the next call, or the
+// result, or the fault that the worker tells. Everything in it is outside input.
+func (f *frames) read() (*dispatch.Chunk, *run.Result, error) {
+	var head [frameHead]byte
+	if _, err := io.ReadFull(f.r, head[:]); err != nil {
+		return nil, nil, brokenOff(err)
+	}
+	kind, n := head[0], int64(binary.BigEndian.Uint32(head[1:]))
+	most := map[byte]int64{
+		framePiece: pieceHead + dispatch.MaxChunk, frameResult: dispatch.MaxResultBytes, frameProblem: maxProblem,
+	}[kind]
+	if n > most {
+		return nil, nil, fault.New(fault.Unavailable, "the worker sent a frame of kind %d with %d bytes; at most %d were agreed on", kind, n, most)
+	}
+	if err := f.fill(int(n)); err != nil {
+		return nil, nil, brokenOff(err)
+	}
+	switch kind {
+	case framePiece:
+		c, err := f.piece()
+		return c, nil, err
+	case frameResult:
+		res, err := decodeResult(f.buf)
+		return nil, res, err
+	}
+	var p problem
+	if err := json.Unmarshal(f.buf, &p); err != nil {
+		return nil, nil, fault.New(fault.Unavailable, "the worker's problem cannot be read: %w", err)
+	}
+	return nil, nil, p.fault()
+}
+
+// fill reads n bytes into the buffer, which grows with what comes and not with
+// what was promised.
+func (f *frames) fill(n int) error {
+	const step = 1 << 20
+	f.buf = f.buf[:0]
+	for len(f.buf) < n {
+		at := len(f.buf)
+		more := min(n-at, step)
+		if cap(f.buf) < at+more {
+			f.buf = append(f.buf, make([]byte, more)...)
+		}
+		f.buf = f.buf[:at+more]
+		if _, err := io.ReadFull(f.r, f.buf[at:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// piece reads a piece, which must go on where the one before it ended.
+func (f *frames) piece() (*dispatch.Chunk, error) {
+	if len(f.buf) < pieceHead {
+		return nil, fault.New(fault.Unavailable, "the worker sent half a piece of output")
+	}
+	offset := binary.BigEndian.Uint64(f.buf[1:])
+	if offset > math.MaxInt64 {
+		return nil, fault.New(fault.Unavailable, "the worker sent output at an offset that cannot be")
+	}
+	c := &dispatch.Chunk{Stream: sandbox.Stream(f.buf[0]), Offset: int64(offset), Data: f.buf[pieceHead:]}
+	if err := c.Check(); err != nil {
+		return nil, fault.New(fault.Unavailable, "the worker sent output that is out of bounds: %w", err)
+	}
+	next := &f.next[c.Stream-sandbox.Stdout]
+	if c.Offset != *next {
+		return nil, fault.New(fault.Unavailable, "the worker sent output at %d, expected at %d", c.Offset, *next)
+	}
+	*next += int64(len(c.Data))
+	return c, nil
+}
+
+func decodeResult(body []byte) (*run.Result, error) {
+	var res run.Result
+	err := json.Unmarshal(body, &res)
+	if err == nil {
+		err = dispatch.CheckRunResult(res)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Unavailable, "the worker's result cannot be used: %w", err)
+	}
+	return &res, nil
+}
+
+func brokenOff(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errCutShort
+	}
+	return fmt.Errorf("read the answer: %w", err)
+}
+
+var errCutShort = fault.New(fault.Unavailable, "the worker's answer ends before its result")
