@@ -42,6 +42,8 @@ type Program struct {
 	Diagnose func(ctx context.Context, s Start, logs []string, w io.Writer) error
 	// Images opens the images of this machine.
 	Images func(cfg *config.Config) (*image.Store, error)
+	// Builds makes images from Dockerfiles on this machine.
+	Builds func(cfg *config.Config) (Builder, error)
 	// More are commands from elsewhere, such as bench; nil is none.
 	More func() []*cobra.Command
 }

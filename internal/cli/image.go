@@ -19,7 +19,7 @@ import (
 // own, and no server need run.
 func (inv *invocation) imageCommand() *cobra.Command {
 	return group("image", "Look after the images that sandboxes start from",
-		inv.imageListCommand(), inv.imagePullCommand(), inv.imageImportCommand(), inv.imageTagCommand(),
+		inv.imageListCommand(), inv.imagePullCommand(), inv.imageImportCommand(), inv.imageBuildCommand(), inv.imageTagCommand(),
 		inv.imagePushCommand(), inv.imageRemoveCommand(), inv.imageInspectCommand(), inv.imageCollectCommand())
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/aurea-dev/aurea/images"
+	"github.com/aurea-dev/aurea/internal/build/engine"
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/image"
 )
@@ -22,6 +24,9 @@ func TestMain(m *testing.M) {
 				OpenAPI: func() ([]byte, error) { return []byte("openapi: 3.1.0\n"), nil },
 				Images: func(cfg *config.Config) (*image.Store, error) {
 					return image.Open(image.Config{Dir: cfg.ImageDir(), Architecture: "amd64", Insecure: cfg.InsecureRegistries})
+				},
+				Builds: func(cfg *config.Config) (Builder, error) {
+					return engine.New(engine.Config{Host: cfg.DockerHost, Default: "aurea-sandbox:latest", Shipped: images.Files(), Folder: cfg.Dockerfiles}), nil
 				},
 			}, os.Args[1:], StandardStreams()))
 		},

@@ -51,6 +51,7 @@ type Config struct {
 	OnStop             string // KeepSandboxes or EndSandboxes
 	Snapshots          string // "on" or "off"
 
+	Dockerfiles   string // folder; "" is none besides those that come along
 	DockerHost    string // address of the Docker Engine
 	DockerRuntime string // "" is the engine's default
 
@@ -202,6 +203,8 @@ func (c *Config) Validate(role Role) error {
 		return bad("sandbox_base", "%q must be an absolute path", c.SandboxBase)
 	case reads("images") && c.Images != "" && !filepath.IsAbs(c.Images):
 		return bad("images", "%q must be an absolute path", c.Images)
+	case reads("dockerfiles") && c.Dockerfiles != "" && !filepath.IsAbs(c.Dockerfiles):
+		return bad("dockerfiles", "%q must be an absolute path", c.Dockerfiles)
 	case c.DatabaseURL != "" && !c.Shared() && !strings.HasPrefix(string(c.DatabaseURL), "sqlite:"):
 		return bad("database_url", "must be sqlite:PATH or postgres://USER@HOST/DATABASE; unset it to use the database in the data folder")
 	case c.DatabaseURL != "" && !c.Shared() && !filepath.IsAbs(c.DatabasePath()):

@@ -173,8 +173,13 @@ func workerSettings() []setting {
 			at:   func(c *Config) value { return listValue{&c.InsecureRegistries} },
 		},
 		{
+			key: "dockerfiles", env: "AUREA_DOCKERFILES", flag: "dockerfiles", roles: own,
+			help: "folder with Dockerfiles that `aurea image build` and `POST /build-image` can name, each in a folder of its own, before those that come along; empty is none",
+			at:   text(func(c *Config) *string { return &c.Dockerfiles }),
+		},
+		{
 			key: "docker_host", env: "DOCKER_HOST", flag: "docker-host", roles: own, init: "unix:///var/run/docker.sock",
-			help: "address of the Docker Engine for the driver `docker`: a socket on this machine, or a proxy on the loopback as `tcp://127.0.0.1:PORT`",
+			help: "address of the Docker Engine for the driver `docker` and for building images: a socket on this machine, or a proxy on the loopback as `tcp://127.0.0.1:PORT`",
 			at:   some(func(c *Config) *string { return &c.DockerHost }),
 		},
 		{

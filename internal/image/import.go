@@ -27,7 +27,7 @@ import (
 // OCI layout, packed or not, or a plain archive of a root. Each may be
 // compressed. The image gets the name.
 func (s *Store) Import(ctx context.Context, from, text string, progress Progress) (Record, error) {
-	tag, err := parseTag(text)
+	tag, err := ParseTag(text)
 	if err != nil {
 		return Record{}, err
 	}
@@ -65,7 +65,7 @@ func (s *Store) importFrom(ctx context.Context, from, tag, said string, progress
 
 // ImportArchive is Import from a stream.
 func (s *Store) ImportArchive(ctx context.Context, r io.Reader, text, said string, progress Progress) (Record, error) {
-	tag, err := parseTag(text)
+	tag, err := ParseTag(text)
 	if err != nil {
 		return Record{}, err
 	}

@@ -95,7 +95,7 @@ func (s *Store) Inspect(name string) (Details, error) {
 
 // Tag gives an image another name.
 func (s *Store) Tag(ctx context.Context, name, as string) error {
-	tag, err := parseTag(as)
+	tag, err := ParseTag(as)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Store) Tag(ctx context.Context, name, as string) error {
 // Alias makes a name stand for another, whatever that will be: a client that
 // asks for the one gets the other. The other need not be there yet.
 func (s *Store) Alias(ctx context.Context, name, follows string) error {
-	tag, err := parseTag(name)
+	tag, err := ParseTag(name)
 	if err != nil {
 		return err
 	}

@@ -46,8 +46,8 @@ func parseReference(text string) (name.Reference, error) {
 	return ref, nil
 }
 
-// parseTag is ParseName for names that can be given to an image.
-func parseTag(text string) (string, error) {
+// ParseTag is ParseName for names that can be given to an image.
+func ParseTag(text string) (string, error) {
 	n, err := ParseName(text)
 	if err != nil {
 		return "", err

@@ -24,7 +24,7 @@ func (s *Store) Push(ctx context.Context, text, to string, progress Progress) (R
 	if to == "" {
 		to = text
 	}
-	if _, err := parseTag(to); err != nil {
+	if _, err := ParseTag(to); err != nil {
 		return Record{}, err
 	}
 	ref, err := parseReference(to)

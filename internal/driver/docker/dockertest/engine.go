@@ -71,16 +71,20 @@ func StartMapped(ctx context.Context) (*Engine, error) { return start(ctx, setup
 // of its own that reaches nothing else. It has WorkerBase instead of Image.
 func StartNetworked(ctx context.Context) (*Engine, error) { return start(ctx, setup{networked: true}) }
 
+// StartWithBase starts a plain engine that has WorkerBase instead of Image.
+func StartWithBase(ctx context.Context) (*Engine, error) { return start(ctx, setup{base: true}) }
+
 // setup is how an engine differs from a plain one.
 type setup struct {
 	mapped    bool
 	networked bool
+	base      bool
 	args      []string
 }
 
 // image is what the engine has, and which packages it holds.
 func (s setup) image() (name, packages string) {
-	if s.networked {
+	if s.networked || s.base {
 		return WorkerBase, "python3,git,nodejs,systemd-sysv,curl,procps"
 	}
 	return Image, "python3"
