@@ -13,15 +13,17 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // Bounds of single fields.
 const (
-	maxWord  = 200    // bytes of an id or a name
-	maxText  = 4096   // bytes of a reason or an artifact's name
-	maxNames = 64     // models, drivers
-	maxSlots = 10_000 // jobs at a time on one worker
+	maxWord      = 200  // bytes of an id or a name
+	maxText      = 4096 // bytes of a reason or an artifact's name
+	maxNames     = 64   // models, drivers
+	maxLanguages = 200
+	maxSlots     = 10_000 // jobs at a time on one worker
 	// maxVerdict bounds what is said of a driver that is not served.
 	maxVerdict = 4096
 	maxData    = 64 << 10 // bytes of what a happening says
@@ -65,6 +67,9 @@ func (r Registration) Check() error {
 			return err
 		}
 	}
+	if err := checkLanguages(r.Languages); err != nil {
+		return err
+	}
 	if err := checkHeld("holding", r.Holding); err != nil {
 		return err
 	}
@@ -93,6 +98,36 @@ func (d DriverSummary) check(field string) error {
 		return fault.Field(field+".probe", "stops %d of %d attempts", d.Probe.Stopped, d.Probe.Tried)
 	}
 	return checkText(field+".probe.exempt", d.Probe.Exempt, maxVerdict)
+}
+
+func checkLanguages(all []language.Status) error {
+	if err := checkCount("languages", len(all), maxLanguages); err != nil {
+		return err
+	}
+	for i, l := range all {
+		field := at("languages", i)
+		if err := checkWord(field+".name", l.Name); err != nil {
+			return err
+		}
+		if err := checkWord(field+".file", l.File); err != nil {
+			return err
+		}
+		if err := checkCount(field+".aliases", len(l.Aliases), maxNames); err != nil {
+			return err
+		}
+		for j, a := range l.Aliases {
+			if err := checkWord(at(field+".aliases", j), a); err != nil {
+				return err
+			}
+		}
+		if err := checkText(field+".image", l.Image, maxText); err != nil {
+			return err
+		}
+		if err := checkText(field+".reason", l.Reason, maxVerdict); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l Lost) check(field string) error {
@@ -126,6 +161,9 @@ func (r ExtendRequest) Check() error {
 	}
 	if f := r.Figures; f.Sandboxes < 0 || f.DiskFree < 0 || f.DiskBytes < 0 {
 		return fault.Field("figures", "must not be negative")
+	}
+	if err := checkLanguages(r.Languages); err != nil {
+		return err
 	}
 	return checkWord("session", r.Session)
 }

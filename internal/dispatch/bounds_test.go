@@ -9,6 +9,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -52,6 +53,15 @@ func TestBoundsNameTheField(t *testing.T) {
 		{"negative slots", registration(func(r *Registration) { r.Slots = -1 }), "slots"},
 		{"an empty model", registration(func(r *Registration) { r.Models = []string{"a", ""} }), "models[1]"},
 		{"a driver without a name", registration(func(r *Registration) { r.Drivers = []DriverSummary{{}} }), "drivers[0].name"},
+		{"too many languages", registration(func(r *Registration) { r.Languages = make([]language.Status, maxLanguages+1) }), "languages"},
+		{"a language without a name", registration(func(r *Registration) { r.Languages = []language.Status{{File: "x"}} }), "languages[0].name"},
+		{"a language without a file", ExtendRequest{Session: "s", Languages: []language.Status{{Name: "x"}}}, "languages[0].file"},
+		{"an empty alias", registration(func(r *Registration) {
+			r.Languages = []language.Status{{Name: "x", File: "x", Aliases: []string{""}}}
+		}), "languages[0].aliases[0]"},
+		{"a reason with a line break", registration(func(r *Registration) {
+			r.Languages = []language.Status{{Name: "x", File: "x", Reason: "a\nb"}}
+		}), "languages[0].reason"},
 		{"too many holdings", registration(func(r *Registration) { r.Holding = make([]Held, MaxHeld+1) }), "holding"},
 		{"too many lost", registration(func(r *Registration) { r.Lost = make([]Lost, MaxHeld+1) }), "lost"},
 		{"a lost lease of no job", registration(func(r *Registration) { r.Lost = []Lost{{}} }), "lost[0].job_id"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -138,6 +139,8 @@ type Registration struct {
 	Drivers     []DriverSummary `json:"drivers"`
 	Slots       int             `json:"slots"`
 	Version     string          `json:"version"`
+	// Languages are what code can be written in on this worker.
+	Languages []language.Status `json:"languages,omitempty"`
 	// Holding are leases that this incarnation works on: after it lost its
 	// session, or since it took over the sandboxes of an earlier incarnation.
 	Holding []Held `json:"holding,omitempty"`
@@ -216,6 +219,9 @@ type ExtendRequest struct {
 	Paused string `json:"paused,omitempty"`
 	// Figures say how the worker is doing: nobody can ask it.
 	Figures Figures `json:"figures,omitzero"`
+	// Languages are said each time: whether one is active changes with the
+	// images, and any manager may be asked.
+	Languages []language.Status `json:"languages,omitempty"`
 }
 
 // Figures are what a worker measures of itself.

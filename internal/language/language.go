@@ -133,3 +133,19 @@ func (l Language) Programs() []string {
 
 // words are the name and the aliases.
 func (l Language) words() []string { return append([]string{l.Name}, l.Aliases...) }
+
+// Status says of a language how code of it runs on a worker, and whether it
+// can: that depends on the image.
+type Status struct {
+	Name    string   `json:"name"`
+	Aliases []string `json:"aliases,omitempty"`
+	File    string   `json:"file"` // that the code goes into
+	// Compiled says that a compile step goes before the program.
+	Compiled bool `json:"compiled,omitempty"`
+	// Image is the one that code runs in where nobody names another; "" is the
+	// driver's own.
+	Image  string `json:"image,omitempty"`
+	Active bool   `json:"active"`
+	// Reason is why it is not active.
+	Reason string `json:"reason,omitempty"`
+}

@@ -46,7 +46,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	if err != nil {
 		return dispatch.Welcome{}, fmt.Errorf("extend held leases: %w", err)
 	}
-	s := &session{id: w.Session, worker: w, seen: now}
+	s := &session{id: w.Session, worker: w, seen: now, languages: r.Languages}
 	m.sessions.add(s)
 	m.work.wake()
 	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone}, nil

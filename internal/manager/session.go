@@ -8,6 +8,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -21,7 +22,9 @@ type session struct {
 	paused string    // why the worker takes no more work for now
 	leases int       // that it held when it last extended them
 	worked dispatch.Figures
-	stream *stream // nil while the command stream is closed
+	// languages are what it said last; they are never changed in place.
+	languages []language.Status
+	stream    *stream // nil while the command stream is closed
 }
 
 // stream is an open command stream.
@@ -181,7 +184,7 @@ func (s *session) said(req *dispatch.ExtendRequest) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	news = s.paused != req.Paused
-	s.paused, s.leases, s.worked = req.Paused, len(req.Held), req.Figures
+	s.paused, s.leases, s.worked, s.languages = req.Paused, len(req.Held), req.Figures, req.Languages
 	return news
 }
 

@@ -47,7 +47,7 @@ func (r *run) extendOnce() error {
 	held, paused := r.tasks.held(), r.pausedFor()
 	var answer dispatch.ExtendAnswer
 	err := r.session.call(r.life, dispatch.ReportTimeout, func(ctx context.Context, session string) (err error) {
-		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held, Paused: paused, Figures: r.figures()})
+		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held, Paused: paused, Figures: r.figures(), Languages: r.languages()})
 		return err
 	})
 	if err != nil {

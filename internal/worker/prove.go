@@ -89,6 +89,7 @@ func (r *run) awaitProof(ctx context.Context) {
 		}
 		r.prove(ctx)
 		if r.degraded(r.Driver) == "" {
+			r.survey(ctx)
 			// The manager still has the old verdict.
 			_ = r.session.renew(ctx, r.session.current()) // its failure ends the run by itself
 		}

@@ -103,7 +103,7 @@ func (s *session) register(ctx context.Context) error {
 	welcome, err := r.Manager.Register(bounded, dispatch.Registration{
 		Wire: dispatch.Version, WorkerID: r.WorkerID, Identity: r.base.identity, Incarnation: r.incarnation,
 		Role: r.Role, Models: r.Models, Drivers: r.summaries(), Slots: r.Slots, Version: r.Version,
-		Holding: r.tasks.held(), Lost: r.lostSoFar(),
+		Languages: r.languages(), Holding: r.tasks.held(), Lost: r.lostSoFar(),
 	})
 	if err != nil {
 		return err

@@ -202,6 +202,7 @@ func (y *try) open(ctx context.Context) (*sandbox.Sandbox, error) {
 	}
 	y.record.Enforced = box.Enforced()
 	name, digest := box.Image()
+	y.surveys.seen(y.record.Image, digest)
 	y.record.Image, y.record.ImageDigest = cmp.Or(y.record.Image, name), digest
 	y.journal.write(entry{Record: &y.record})
 	y.happen(event.SandboxCreated, y.created())

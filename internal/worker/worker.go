@@ -67,6 +67,9 @@ type Config struct {
 	DefaultImage func() string
 	// Languages are what code can be written in; nil is what we ship.
 	Languages *language.Registry
+	// Survey looks which programs an image has, and so which languages are
+	// active in it; nil takes all of them as active, which is for tests.
+	Survey func(ctx context.Context, d sandbox.Driver, image string, limits sandbox.Limits, programs []string) (Found, error)
 	// Bounds hold each workspace, OutputCap each stream of output.
 	Bounds    evidence.Bounds
 	OutputCap int64
@@ -206,7 +209,8 @@ func (r *run) begin(ctx context.Context) error {
 		}
 	}
 	r.prove(ctx)
-	if r.Probe == nil && r.tasks.len() > 0 {
+	r.survey(ctx)
+	if r.Probe == nil && r.Survey == nil && r.tasks.len() > 0 {
 		return nil
 	}
 	return r.session.renew(ctx, r.session.current())
@@ -227,6 +231,7 @@ type run struct {
 	end  context.CancelCauseFunc
 
 	proofs  proofs
+	surveys surveys
 	session *session
 	room    *room
 	seals   chan struct{} // tokens of those who pack and sync after their slot
@@ -284,7 +289,7 @@ func (r *run) failure() error {
 // serve works until ctx ends or the run fails, and leaves nothing behind.
 func (r *run) serve(ctx context.Context) error {
 	var services sync.WaitGroup
-	for _, service := range []func(){r.attend, r.extend, r.report, r.tidy} {
+	for _, service := range []func(){r.attend, r.extend, r.report, r.tidy, r.surveyOn} {
 		services.Go(service)
 	}
 	for range finishers {
