@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +26,7 @@ type Archive struct {
 	bounds  Bounds
 	sync    groupSync
 	buffers sync.Pool
+	begun   atomic.Int64 // names what is being written
 }
 
 // aside begins the names of snapshots that are being written.
@@ -68,34 +72,69 @@ func (a *Archive) Close() error { return a.dir.Close() }
 
 // Store packs a workspace as the snapshot of one try and returns once it is on
 // disk. The first try of a job is {job}.tar, the second {job}.2.tar; a name
-// that is taken is left alone and the next number is used. It also returns what
-// was left out of the snapshot.
-func (a *Archive) Store(ctx context.Context, jobID string, attempt int, workspace string) (Snapshot, []string, error) {
+// that is taken is left alone and the next number is used. A survey, where there
+// is one, is made on the way.
+func (a *Archive) Store(ctx context.Context, jobID string, attempt int, workspace string, s *Survey) (Stored, error) {
 	if jobID == "" || strings.ContainsAny(jobID, "/\x00") || strings.HasPrefix(jobID, ".") {
-		return Snapshot{}, nil, fault.New(fault.Invalid, "%q cannot name a snapshot", jobID)
+		return Stored{}, fault.New(fault.Invalid, "%q cannot name a snapshot", jobID)
 	}
-	f, err := os.CreateTemp(a.folder, aside)
+	f, err := a.create()
 	if err != nil {
-		return Snapshot{}, nil, fmt.Errorf("create snapshot: %w", err)
+		return Stored{}, fmt.Errorf("create snapshot: %w", err)
 	}
-	packed, err := a.write(ctx, f, jobID, workspace)
+	kept := head{to: f}
+	packed, err := a.write(ctx, f, &kept, jobID, workspace, s)
 	if err == nil {
 		var name string
 		if name, err = a.name(f.Name(), jobID, max(attempt, 1)); err == nil {
-			err = a.sync.Do()
-			return Snapshot{Path: name, SHA256: packed.SHA256, Bytes: packed.Bytes, TreeDigest: packed.TreeDigest},
-				packed.Skipped, err
+			snap := Snapshot{Path: name, SHA256: packed.SHA256, Bytes: packed.Bytes, TreeDigest: packed.TreeDigest}
+			return Stored{Snapshot: snap, Skipped: packed.Skipped, Data: kept.data}, a.sync.Do()
 		}
 	}
 	os.Remove(f.Name()) //nolint:errcheck // what is left is swept at the next start
-	return Snapshot{}, nil, err
+	return Stored{}, err
+}
+
+// Stored is a snapshot that is on disk. Skipped is what was left out of it; Data
+// holds its bytes where they are few.
+type Stored struct {
+	Snapshot
+	Skipped []string
+	Data    []byte
+}
+
+// create opens a new file beside the snapshots. It asks the kernel itself:
+// os.OpenFile would try to poll a file that cannot be polled.
+func (a *Archive) create() (*os.File, error) {
+	path := filepath.Join(a.folder, aside+strconv.FormatInt(a.begun.Add(1), 10))
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// head passes bytes on, and keeps them as long as they are few.
+type head struct {
+	to   io.Writer
+	data []byte
+	over bool
+}
+
+func (h *head) Write(p []byte) (int, error) {
+	if h.over = h.over || len(h.data)+len(p) > packBuffer; h.over {
+		h.data = nil
+	} else {
+		h.data = append(h.data, p...)
+	}
+	return h.to.Write(p)
 }
 
 // write fills the file, makes it read-only and puts it on disk.
-func (a *Archive) write(ctx context.Context, f *os.File, jobID, workspace string) (Packed, error) {
+func (a *Archive) write(ctx context.Context, f *os.File, w io.Writer, jobID, workspace string, s *Survey) (Packed, error) {
 	buf := a.buffers.Get().(*buffer) //nolint:forcetypeassert // New makes no other
 	defer a.buffers.Put(buf)
-	packed, err := pack(ctx, f, workspace, jobID, a.bounds, buf)
+	packed, err := pack(ctx, w, workspace, jobID, a.bounds, s, buf)
 	if err == nil {
 		err = f.Chmod(0o444)
 	}

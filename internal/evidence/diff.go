@@ -2,10 +2,8 @@ package evidence
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 )
@@ -16,29 +14,15 @@ const (
 	maxDiffBytes = 4 << 20 // of the whole diff
 )
 
-// Diff returns the changes of a workspace as a unified diff: before holds the
-// text of each file that was put into it, dir is how it was left. It is
-// deterministic, and git apply and patch -p1 take it. What cannot be shown as
-// lines (binary files, large files, links) is named at its top, where both let
-// it pass. It is empty when nothing changed.
-func Diff(ctx context.Context, before map[string]string, dir string, b Bounds) ([]byte, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, fmt.Errorf("open workspace: %w", err)
-	}
-	defer func() { _ = root.Close() }()
-	d := differ{before: before, kept: map[string]bool{}}
-	if _, err := walk(ctx, root, b, d.after); err != nil {
-		return nil, fmt.Errorf("compare workspace: %w", err)
-	}
-	return d.finish(), nil
-}
-
 // emptyBlob is git's name of an empty file.
 const emptyBlob = "e69de29"
 
-// differ gathers the parts of a diff. Removals go first, so that a file can
-// make room for a folder, or a folder for a file.
+// differ gathers the changes of a workspace as a unified diff: before holds the
+// text of each file that was put into it, the walk tells how it was left. The
+// diff is deterministic, and git apply and patch -p1 take it. What cannot be
+// shown as lines (binary files, large files, links) is named at its top, where
+// both let it pass. It is empty when nothing changed. Removals go first, so
+// that a file can make room for a folder, or a folder for a file.
 type differ struct {
 	before  map[string]string
 	kept    map[string]bool // of before: there as a file
@@ -47,7 +31,7 @@ type differ struct {
 	cut     int             // files left out over the bound
 }
 
-func (d *differ) after(n node, content *os.File) error {
+func (d *differ) after(n node, content io.Reader) error {
 	switch n.kind {
 	case folder:
 	case link:
@@ -58,7 +42,7 @@ func (d *differ) after(n node, content *os.File) error {
 	return nil
 }
 
-func (d *differ) file(n node, content *os.File) error {
+func (d *differ) file(n node, content io.Reader) error {
 	old, had := d.before[n.path]
 	if had {
 		d.kept[n.path] = true

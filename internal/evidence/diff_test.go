@@ -36,7 +36,7 @@ func TestDiffReadsAsPeopleExpect(t *testing.T) {
 	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Diff(t.Context(), before, dir, DefaultBounds())
+	got, err := diffOf(t, before, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestDiffOfNothingIsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{"a": "x\n", "b/c": "no line feed", "big": strings.Repeat("x", 2<<20)}
 	fill(t, dir, files)
-	got, err := Diff(t.Context(), files, dir, DefaultBounds())
+	got, err := diffOf(t, files, dir)
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -99,7 +99,7 @@ func TestDiffIsBounded(t *testing.T) {
 	for i := range 9 {
 		write(t, dir, fmt.Sprint("f", i), strings.Repeat("line\n", 200_000), 0o644)
 	}
-	got, err := Diff(t.Context(), nil, dir, DefaultBounds())
+	got, err := diffOf(t, nil, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func applies(t *testing.T, rt *rapid.T, tool string, args []string) {
 	if err := os.Symlink("x", filepath.Join(end, "zlink")); err != nil {
 		rt.Fatal(err)
 	}
-	diff, err := Diff(t.Context(), before, end, DefaultBounds())
+	diff, err := diffOf(t, before, end)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -246,4 +246,11 @@ func FuzzCompare(f *testing.F) {
 	f.Add("a\nb\nc", "a\nc\n")
 	f.Add("", "\n\n")
 	f.Fuzz(func(t *testing.T, a, b string) { checkEdits(t, splitLines(a), splitLines(b)) })
+}
+
+func diffOf(t *testing.T, before map[string]string, dir string) ([]byte, error) {
+	t.Helper()
+	s := NewSurvey(before, "artifacts", 10, 10)
+	err := s.Look(t.Context(), dir, DefaultBounds())
+	return s.Diff(), err
 }

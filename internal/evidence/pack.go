@@ -25,7 +25,7 @@ type Packed struct {
 // fixed time, nobody's ownership, two modes. Equal folders give equal bytes.
 // The folder is hostile input; see walker.
 func Pack(ctx context.Context, w io.Writer, dir, prefix string, b Bounds) (Packed, error) {
-	return pack(ctx, w, dir, prefix, b, newBuffer())
+	return pack(ctx, w, dir, prefix, b, nil, newBuffer())
 }
 
 // buffer is what pack works with, and can work with again.
@@ -38,13 +38,14 @@ const packBuffer = 32 << 10
 
 func newBuffer() *buffer { return &buffer{out: bufio.NewWriterSize(nil, packBuffer)} }
 
-func pack(ctx context.Context, w io.Writer, dir, prefix string, b Bounds, buf *buffer) (Packed, error) {
+// pack is Pack with a survey on the way, where there is one.
+func pack(ctx context.Context, w io.Writer, dir, prefix string, b Bounds, s *Survey, buf *buffer) (Packed, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Packed{}, fmt.Errorf("open workspace: %w", err)
 	}
 	defer root.Close()
-	p := packer{ctx: ctx, sum: sha256.New(), tree: sha256.New(), prefix: prefix, buf: buf.file[:]}
+	p := packer{ctx: ctx, sum: sha256.New(), tree: sha256.New(), prefix: prefix, survey: s, buf: buf.file[:]}
 	out := buf.out
 	out.Reset(io.MultiWriter(w, p.sum, &p.count))
 	defer out.Reset(nil) // keep no file alive
@@ -76,13 +77,19 @@ type packer struct {
 	count  counter
 	tree   hash.Hash
 	prefix string
+	survey *Survey
 	buf    []byte
 }
 
 // add writes one node to the tar and to the digest of the tree. A line of the
 // digest gives the length of each text before the text, so that no name can
 // pretend to be two lines.
-func (p *packer) add(n node, content *os.File) error {
+func (p *packer) add(n node, content io.ReadSeeker) error {
+	if p.survey != nil {
+		if err := p.survey.visit(p.ctx, n, content); err != nil {
+			return err
+		}
+	}
 	if err := p.header(n); err != nil {
 		return err
 	}

@@ -319,7 +319,7 @@ func TestArchiveNeverOverwrites(t *testing.T) {
 	write(t, work, "result.txt", "ok", 0o644)
 	var got []string
 	for _, attempt := range []int{1, 1, 2, 5} {
-		s, _, err := a.Store(t.Context(), "job", attempt, work)
+		s, err := a.Store(t.Context(), "job", attempt, work, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +342,7 @@ func TestArchiveNeverOverwrites(t *testing.T) {
 		t.Errorf("the folder holds %d entries, %v; want the four snapshots", len(entries), err)
 	}
 	for _, id := range []string{"", "../x", ".tmp-x", "a/b"} {
-		if _, _, err := a.Store(t.Context(), id, 1, work); !fault.Is(err, fault.Invalid) {
+		if _, err := a.Store(t.Context(), id, 1, work, nil); !fault.Is(err, fault.Invalid) {
 			t.Errorf("id %q gave %v", id, err)
 		}
 	}
@@ -357,13 +357,13 @@ func TestArchiveLeavesNothingHalfWritten(t *testing.T) {
 	}
 	defer a.Close()
 	write(t, work, "big", "more than a byte", 0o644)
-	if _, _, err := a.Store(t.Context(), "job", 1, work); !fault.Is(err, fault.TooLarge) {
+	if _, err := a.Store(t.Context(), "job", 1, work, nil); !fault.Is(err, fault.TooLarge) {
 		t.Fatal(err)
 	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("stop"))
 	write(t, work, "big", "1", 0o644)
-	if _, _, err := a.Store(ended, "job", 1, work); err == nil {
+	if _, err := a.Store(ended, "job", 1, work, nil); err == nil {
 		t.Fatal("an ended context stored a snapshot")
 	}
 	if entries, err := os.ReadDir(folder); err != nil || len(entries) != 0 {
@@ -384,7 +384,7 @@ func TestArchiveConcurrently(t *testing.T) {
 	paths := make([]string, 40)
 	for i := range paths {
 		wg.Go(func() {
-			s, _, err := a.Store(t.Context(), "job", 1, work)
+			s, err := a.Store(t.Context(), "job", 1, work, nil)
 			if err != nil {
 				t.Error(err)
 			}
@@ -431,7 +431,7 @@ func BenchmarkStore(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			id := fmt.Sprintf("%x", time.Now().UnixNano())
-			if _, _, err := a.Store(b.Context(), id, 1, work); err != nil {
+			if _, err := a.Store(b.Context(), id, 1, work, nil); err != nil {
 				b.Error(err)
 			}
 		}

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -31,8 +32,9 @@ type node struct {
 	target string // of a link: text, never followed
 }
 
-// visit takes one node; content is open for a file, and nil otherwise.
-type visit func(n node, content *os.File) error
+// visit takes one node; content holds the bytes of a file, from the first on,
+// and is nil otherwise.
+type visit func(n node, content io.ReadSeeker) error
 
 // walker goes through a folder that hostile code has filled. It opens one
 // folder at a time below an os.Root, asks what a name is before it opens it,
@@ -43,6 +45,7 @@ type walker struct {
 	meter   meter
 	skipped skips
 	visit   visit
+	small   []byte // the bytes of the file that is visited, where they fit
 }
 
 // walk visits every folder, regular file and symbolic link below root in the
@@ -173,8 +176,21 @@ func (w *walker) file(root *os.Root, name, at string, seen fs.FileInfo) error {
 	if now.Mode()&0o100 != 0 {
 		n.mode = 0o755
 	}
-	return w.visit(n, f)
+	if n.size > smallFile {
+		return w.visit(n, f)
+	}
+	if w.small == nil {
+		w.small = make([]byte, smallFile)
+	}
+	read, err := io.ReadFull(f, w.small[:n.size])
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF { //nolint:errorlint // ReadFull returns them bare
+		return fmt.Errorf("read %s: %w", printable(at), err)
+	}
+	return w.visit(n, bytes.NewReader(w.small[:read]))
 }
+
+// smallFile is up to where a file is read once, whoever wants its bytes.
+const smallFile = 32 << 10
 
 // vanished turns a name that went away between two looks into a skip. Anything
 // else is a broken machine, and evidence with a hole in it is none.

@@ -70,13 +70,7 @@ func (y *try) seal() *dispatch.Result {
 		y.output.log(evidence.StderrLog, sandbox.Stderr, y.record.Stderr.SHA256),
 	}
 	if y.dir != "" {
-		diff, err := evidence.Diff(y.ctx, y.plan.before, y.dir, y.Bounds)
-		y.fail(err)
-		blobs = append(blobs, blobOf(evidence.ChangesDiff, diff))
-		blobs = append(blobs, y.left()...)
-		if !y.NoSnapshot {
-			blobs = append(blobs, y.snapshot()...)
-		}
+		blobs = append(blobs, y.workspace()...)
 	} else {
 		blobs = append(blobs, blobOf(evidence.ChangesDiff, nil))
 	}
@@ -92,49 +86,66 @@ func (y *try) seal() *dispatch.Result {
 	return res
 }
 
-// snapshot stores the workspace. A try whose workspace cannot be kept has
-// failed: there is no evidence of it.
-func (y *try) snapshot() []blob {
-	snap, skipped, err := y.store()
-	y.record.Skipped = append(y.record.Skipped, skipped...)
+// workspace keeps what is in the workspace: what changed, what was left, and
+// all of it.
+func (y *try) workspace() []blob {
+	s := y.survey()
+	snapshot, seen := y.snapshot(s)
+	if !seen { // it was cut short, or never begun
+		s = y.survey()
+		if err := s.Look(y.ctx, y.dir, y.Bounds); err != nil {
+			y.fail(err)
+			return append(snapshot, blobOf(evidence.ChangesDiff, nil))
+		}
+	}
+	return slices.Concat([]blob{blobOf(evidence.ChangesDiff, s.Diff())}, y.left(s), snapshot)
+}
+
+func (y *try) survey() *evidence.Survey {
+	return evidence.NewSurvey(y.plan.before, artifactsFolder, maxLeft, dispatch.MaxInline)
+}
+
+// snapshot stores the workspace, and surveys it on the way: seen says whether
+// that came to its end. A try whose workspace cannot be kept has failed: there
+// is no evidence of it.
+func (y *try) snapshot(s *evidence.Survey) (blobs []blob, seen bool) {
+	if y.NoSnapshot {
+		return nil, false
+	}
+	stored, seen, err := y.store(s)
+	y.record.Skipped = append(y.record.Skipped, stored.Skipped...)
 	if err != nil {
 		y.fail(err)
-		return nil
+		return nil, false
 	}
+	snap := stored.Snapshot
 	y.record.Snapshot = &snap
 	y.happen(event.SnapshotStored, map[string]any{
 		"path": snap.Path, "sha256": snap.SHA256, "bytes": snap.Bytes, "tree_digest": snap.TreeDigest,
 	})
-	b := blob{sha256: snap.SHA256, size: snap.Bytes, open: func() (io.ReadCloser, error) { return os.Open(snap.Path) }}
-	if snap.Bytes <= dispatch.MaxInline {
-		if b.data, err = os.ReadFile(snap.Path); err != nil {
-			y.fail(fmt.Errorf("read snapshot: %w", err))
-		}
-	}
-	return []blob{b}
+	return []blob{{
+		sha256: snap.SHA256, size: snap.Bytes, data: stored.Data,
+		open: func() (io.ReadCloser, error) { return os.Open(snap.Path) },
+	}}, seen
 }
 
 // store packs the workspace, unless an earlier process has done so.
-func (y *try) store() (evidence.Snapshot, []string, error) {
+func (y *try) store(s *evidence.Survey) (stored evidence.Stored, seen bool, err error) {
 	if p := y.past; p != nil && p.snapshot != nil {
 		if info, err := os.Stat(p.snapshot.Path); err == nil && info.Size() == p.snapshot.Bytes {
-			return *p.snapshot, p.skipped, nil
+			return evidence.Stored{Snapshot: *p.snapshot, Skipped: p.skipped}, false, nil
 		}
 	}
-	snap, skipped, err := y.archive.Store(y.ctx, y.lease.JobID, y.lease.Attempt, y.dir)
+	stored, err = y.archive.Store(y.ctx, y.lease.JobID, y.lease.Attempt, y.dir, s)
 	if err == nil {
-		y.journal.write(entry{Snapshot: &snap, Skipped: skipped})
+		y.journal.write(entry{Snapshot: &stored.Snapshot, Skipped: stored.Skipped})
 	}
-	return snap, skipped, err
+	return stored, true, err
 }
 
 // left lists what the job put into artifacts/.
-func (y *try) left() []blob {
-	all, more, err := evidence.Collect(y.ctx, y.dir, artifactsFolder, y.Bounds, maxLeft, dispatch.MaxInline)
-	if err != nil {
-		y.fail(err)
-		return nil
-	}
+func (y *try) left(s *evidence.Survey) []blob {
+	all, more := s.Left()
 	if more > 0 {
 		y.record.Skipped = append(y.record.Skipped, fmt.Sprintf("%s: %d more files are in the snapshot alone", artifactsFolder, more))
 	}
