@@ -8,6 +8,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // tally counts the children of a root by how they ended. It is the details of
@@ -87,6 +88,9 @@ func (t *turn) failDependents(ctx context.Context, j *job.Job) error {
 }
 
 func (t *turn) dependents(ctx context.Context, j *job.Job) ([]*job.Job, error) {
+	if ahead, ok := t.waiting[j.ID]; ok {
+		return ahead, nil
+	}
 	listed, err := t.tx.Jobs().Dependents(ctx, j.ID)
 	if err != nil {
 		return nil, fmt.Errorf("find dependents of job %s: %w", j.ID, err)
@@ -105,23 +109,36 @@ func (t *turn) children(ctx context.Context, root *job.Job) ([]*job.Job, error) 
 // closeRoots ends the roots whose last child ended in this turn. It comes
 // after all else, because a child that ends can take others with it.
 func (t *turn) closeRoots(ctx context.Context) error {
+	var ids []string
 	for _, root := range t.closing {
-		if root.Open > 0 || root.State.Ended() {
-			continue
-		}
-		if err := t.closeRoot(ctx, root); err != nil {
-			return err
+		if root.Open <= 0 && !root.State.Ended() {
+			ids = append(ids, root.ID)
 		}
 	}
 	t.closing = nil
+	if len(ids) == 0 {
+		return nil
+	}
+	listed, err := t.tx.Jobs().States(ctx, ids...)
+	if err != nil {
+		return fmt.Errorf("find the tasks of roots: %w", err)
+	}
+	tasks := make(map[string][]store.TaskState, len(ids))
+	for _, s := range listed {
+		if j, ok := t.jobs[s.ID]; ok { // what it is by now, only the turn knows
+			s.State = j.State
+		}
+		tasks[s.RootID] = append(tasks[s.RootID], s)
+	}
+	for _, id := range ids {
+		if err := t.closeRoot(t.jobs[id], tasks[id]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-func (t *turn) closeRoot(ctx context.Context, root *job.Job) error {
-	children, err := t.children(ctx, root)
-	if err != nil {
-		return err
-	}
+func (t *turn) closeRoot(root *job.Job, children []store.TaskState) error {
 	var n tally
 	for _, c := range children {
 		switch c.State {

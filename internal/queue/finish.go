@@ -46,8 +46,15 @@ func resultOf(r *evidence.Record) *result {
 // success. A result that cannot be taken is refused, and its job goes back to
 // the queue.
 func (q *Queue) Finish(ctx context.Context, workerID string, results []dispatch.Result) (refused []dispatch.Refusal, err error) {
+	ids := make([]string, len(results))
+	for i := range results {
+		ids[i] = results[i].JobID
+	}
 	err = q.update(ctx, workerID, func(t *turn) error {
 		refused = nil
+		if err := t.foresee(ctx, ids); err != nil {
+			return err
+		}
 		for i := range results {
 			reason, err := t.finish(ctx, workerID, &results[i])
 			if err != nil {

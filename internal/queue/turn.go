@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/event"
@@ -26,8 +27,9 @@ type turn struct {
 	touched []*job.Job
 	dirty   map[string]bool
 	events  []*event.Event
-	closing []*job.Job // roots of which a child ended in this turn
-	reason  string     // why a root is cancelled in this turn
+	closing []*job.Job            // roots of which a child ended in this turn
+	waiting map[string][]*job.Job // dependents that were looked up ahead
+	reason  string                // why a root is cancelled in this turn
 }
 
 // update runs fn as one transaction and stores what it decided.
@@ -118,6 +120,50 @@ func (t *turn) get(ctx context.Context, id string) (*job.Job, error) {
 	}
 	t.jobs[id] = &j
 	return &j, nil
+}
+
+// foresee reads in few questions what finishing these jobs will ask about each:
+// the jobs, their roots, and what depends on them.
+func (t *turn) foresee(ctx context.Context, ids []string) error {
+	jobs, err := t.find(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var roots, found []string
+	for _, j := range jobs {
+		found = append(found, j.ID)
+		if !slices.Contains(roots, j.RootID) {
+			roots = append(roots, j.RootID)
+		}
+	}
+	if _, err := t.find(ctx, roots); err != nil {
+		return err
+	}
+	listed, err := t.tx.Jobs().Dependents(ctx, found...)
+	if err != nil {
+		return fmt.Errorf("find dependents: %w", err)
+	}
+	t.waiting = make(map[string][]*job.Job, len(found))
+	for _, id := range found {
+		t.waiting[id] = nil
+	}
+	for _, d := range t.own(listed) {
+		for _, id := range d.DependsOn {
+			if slices.Contains(found, id) {
+				t.waiting[id] = append(t.waiting[id], d)
+			}
+		}
+	}
+	return nil
+}
+
+// find returns the turn's own copies of those jobs that there are.
+func (t *turn) find(ctx context.Context, ids []string) ([]*job.Job, error) {
+	listed, err := t.tx.Jobs().Find(ctx, ids...)
+	if err != nil {
+		return nil, fmt.Errorf("find jobs: %w", err)
+	}
+	return t.own(listed), nil
 }
 
 // own returns the turn's own copies of jobs that the store listed. The list

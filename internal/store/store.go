@@ -24,8 +24,9 @@ import (
 // effect. When it returns nil, what fn wrote is on disk; when it returns an
 // error, nothing of it is. fn must have no effect but through its Tx: an
 // adapter may run it again, and may share one commit among several Updates
-// (then the failure of one never touches the others). fn's own error is
-// returned as it is. A panic in fn rolls back and goes on.
+// (then the failure of one never touches the others). That something exists,
+// fn may learn only when it runs again. fn's own error is returned as it is. A
+// panic in fn rolls back and goes on.
 //
 // View runs fn over one consistent, read-only state that includes every Update
 // that returned before View was called. Writing through its Tx is an error.
@@ -95,6 +96,8 @@ type Jobs interface {
 	Add(ctx context.Context, jobs ...*job.Job) error
 	// Get returns a job, or a fault of kind NotFound.
 	Get(ctx context.Context, id string) (job.Job, error)
+	// Find returns those of the jobs that there are, in order of Seq.
+	Find(ctx context.Context, ids ...string) ([]job.Job, error)
 	// Put stores the changed fields of a job that exists: everything but ID,
 	// RootID, Owner, Seq, DependsOn, CreatedAt and Trace.
 	Put(ctx context.Context, j *job.Job) error
@@ -116,14 +119,22 @@ type Jobs interface {
 	// HeldBy returns the IN_PROGRESS and VALIDATING jobs, roots aside, whose
 	// lease the worker holds.
 	HeldBy(ctx context.Context, worker string) ([]job.Job, error)
-	// Dependents returns the jobs that depend on id.
-	Dependents(ctx context.Context, id string) ([]job.Job, error)
+	// Dependents returns the jobs that depend on one of ids, in order of Seq.
+	Dependents(ctx context.Context, ids ...string) ([]job.Job, error)
 	// Children returns the tasks of a root, in order of Seq.
 	Children(ctx context.Context, rootID string) ([]job.Job, error)
+	// States tells how the tasks of roots stand, in no order.
+	States(ctx context.Context, rootIDs ...string) ([]TaskState, error)
 	// Busy counts, per project, the jobs that are ASSIGNED or IN_PROGRESS, roots aside.
 	Busy(ctx context.Context) (map[int64]int, error)
 	// Stats counts jobs by state, roots aside. owner "" counts every owner's.
 	Stats(ctx context.Context, owner string) (JobStats, error)
+}
+
+// TaskState is how a task of a root stands.
+type TaskState struct {
+	ID, RootID string
+	State      job.State
 }
 
 // JobFilter chooses jobs. Zero fields choose all.

@@ -142,6 +142,7 @@ type session struct {
 	alive   func() error    // asked before each statement, if set
 	numbers func(context.Context) (*numbers, error)
 	wrote   bool // something of it was sent that may have written
+	exact   bool // an Add waits for its answer
 	err     error
 }
 
@@ -169,6 +170,17 @@ func (s *session) Write(_ context.Context, query string, args ...any) error {
 	return s.send()
 }
 
+// Add implements sqlstore.Querier: nobody waits for an answer that is known. A
+// row that exists fails the transaction, unless the Update is alone in it
+// because something went wrong before.
+func (s *session) Add(ctx context.Context, insert string, args ...any) (bool, error) {
+	if !s.exact {
+		return true, s.Write(ctx, insert, args...)
+	}
+	n, err := s.Exec(ctx, insert+sqlstore.OnConflict, args...)
+	return n == 1, err
+}
+
 // Insert implements sqlstore.Querier. The writer knows which numbers are free.
 func (s *session) Insert(ctx context.Context, into sqlstore.Numbered, args []any) (rows, last int64, err error) {
 	if err := s.check(); err != nil {
@@ -186,7 +198,8 @@ func (s *session) Insert(ctx context.Context, into sqlstore.Numbered, args []any
 		numbered = append(append(numbered, first+int64(i)), args[i*into.Width:(i+1)*into.Width]...)
 	}
 	last = first + int64(n) - 1
-	if into.Once == "" {
+	if into.Once == "" || !s.exact {
+		into.Once = ""
 		return int64(n), last, s.Write(ctx, into.WithSeq(n), numbered...)
 	}
 	rows, err = s.Exec(ctx, into.WithSeq(n), numbered...)

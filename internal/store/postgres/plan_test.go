@@ -79,6 +79,10 @@ func (p *planner) Exec(ctx context.Context, query string, args ...any) (int64, e
 	return 1, p.plan(ctx, query, args)
 }
 
+func (p *planner) Add(ctx context.Context, insert string, args ...any) (bool, error) {
+	return true, p.Write(ctx, insert, args...)
+}
+
 func (p *planner) Write(ctx context.Context, query string, args ...any) error {
 	return p.plan(ctx, query, args)
 }

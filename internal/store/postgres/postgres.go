@@ -61,7 +61,10 @@ func settings() map[string]string {
 		"application_name":   "aurea",
 		"synchronous_commit": "on", // acknowledged means on disk
 		"jit":                "off",
-		"statement_timeout":  "30s",
+		// Every query that is asked often has an index. A plan that was made
+		// while a table was small, and is kept, must not walk it once it is not.
+		"enable_seqscan":    "off",
+		"statement_timeout": "30s",
 		// A manager that stops in the middle of a transaction would stop the
 		// others too.
 		"idle_in_transaction_session_timeout": "10s",

@@ -108,6 +108,7 @@ func (w *writer) alone(ctx context.Context, u *sqlstore.Call) (gone bool, err er
 		return false, err
 	}
 	s := w.session(ctx)
+	s.exact = true
 	e := u.Run(s)
 	failed := s.err
 	s.end()

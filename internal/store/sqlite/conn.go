@@ -130,6 +130,12 @@ func (s *session) Write(ctx context.Context, query string, args ...any) error {
 	return err
 }
 
+// Add implements sqlstore.Querier: here the answer costs nothing.
+func (s *session) Add(ctx context.Context, insert string, args ...any) (bool, error) {
+	n, err := s.Exec(ctx, insert+sqlstore.OnConflict, args...)
+	return n == 1, err
+}
+
 // Insert implements sqlstore.Querier. SQLite numbers the rows of a table with
 // AUTOINCREMENT one after the other, and only one connection writes.
 func (s *session) Insert(ctx context.Context, into sqlstore.Numbered, args []any) (rows, last int64, err error) {

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -62,9 +63,7 @@ const (
 	jobHeldBy = jobSelect + inWork + ` AND lease_until >= 0 AND worker = $1 ORDER BY seq + 0`
 	jobBusy   = `SELECT project_id, COUNT(*) FROM job
 		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND root = 0 GROUP BY project_id`
-	jobHasDependents = `SELECT job_seq FROM dependency WHERE on_id = $1 LIMIT 1`
-	jobDependents    = jobSelect + ` WHERE seq IN (SELECT job_seq FROM dependency WHERE on_id = $1) ORDER BY seq`
-	jobChildren      = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
+	jobChildren = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
 	jobsOpen         = `SELECT state, COUNT(*), MIN(created_at) FROM job
 		WHERE (state = 'QUEUED' OR state = 'ASSIGNED' OR state = 'IN_PROGRESS' OR state = 'SUBMITTED' OR state = 'VALIDATING') AND root = 0`
 	jobsEnded = `SELECT state, outcome, CAST(SUM(jobs) AS BIGINT) FROM job_ended`
@@ -123,6 +122,24 @@ func (t jobs) Get(ctx context.Context, id string) (job.Job, error) {
 	}
 	t.remember(&j)
 	return j, nil
+}
+
+func (t jobs) Find(ctx context.Context, ids ...string) (found []job.Job, err error) {
+	for some := range slices.Chunk(ids, maxAsked) {
+		in, args := among(some)
+		list, err := t.list(ctx, "find jobs", jobSelect+` WHERE id `+in, args...)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, list...)
+	}
+	return inOrder(found), nil
+}
+
+// inOrder sorts by Seq: of few rows that costs less here than in the database.
+func inOrder(list []job.Job) []job.Job {
+	slices.SortFunc(list, func(a, b job.Job) int { return cmp.Compare(a.Seq, b.Seq) })
+	return list
 }
 
 // Put writes the plan only where it has changed: nearly every change of a job
@@ -284,20 +301,47 @@ func (t jobs) HeldBy(ctx context.Context, worker string) ([]job.Job, error) {
 	return t.list(ctx, "list held jobs", jobHeldBy, worker)
 }
 
-func (t jobs) Dependents(ctx context.Context, id string) ([]job.Job, error) {
+func (t jobs) Dependents(ctx context.Context, ids ...string) ([]job.Job, error) {
 	// Most jobs have none, and a row of a job is wide.
-	_, some, err := one(ctx, t.Tx, scanInt, jobHasDependents, id)
-	if err != nil {
-		return nil, fmt.Errorf("list dependents: %w", err)
+	var seqs []int64
+	for some := range slices.Chunk(ids, maxAsked) {
+		in, args := among(some)
+		list, err := all(ctx, t.Tx, scanInt, `SELECT job_seq FROM dependency WHERE on_id `+in, args...)
+		if err != nil {
+			return nil, fmt.Errorf("list dependents: %w", err)
+		}
+		seqs = append(seqs, list...)
 	}
-	if !some {
-		return nil, nil
+	slices.Sort(seqs)
+	var found []job.Job
+	for some := range slices.Chunk(slices.Compact(seqs), maxAsked) {
+		in, args := among(some)
+		list, err := t.list(ctx, "list dependents", jobSelect+` WHERE seq `+in, args...)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, list...)
 	}
-	return t.list(ctx, "list dependents", jobDependents, id)
+	return inOrder(found), nil
 }
 
 func (t jobs) Children(ctx context.Context, rootID string) ([]job.Job, error) {
 	return t.list(ctx, "list children", jobChildren, rootID)
+}
+
+func (t jobs) States(ctx context.Context, rootIDs ...string) (states []store.TaskState, err error) {
+	for some := range slices.Chunk(rootIDs, maxAsked) {
+		in, args := among(some)
+		list, err := all(ctx, t.Tx, func(row Row) (s store.TaskState, err error) {
+			err = row.Scan(&s.ID, &s.RootID, (*string)(&s.State))
+			return s, err
+		}, `SELECT id, root_id, state FROM job WHERE root_id `+in+` AND root = 0`, args...)
+		if err != nil {
+			return nil, fmt.Errorf("list states: %w", err)
+		}
+		states = append(states, list...)
+	}
+	return states, nil
 }
 
 func (t jobs) Busy(ctx context.Context) (map[int64]int, error) {

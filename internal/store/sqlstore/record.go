@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	recordInsert = `INSERT INTO record (job_id, attempt, body, artifacts, blobs) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`
+	recordInsert = `INSERT INTO record (job_id, attempt, body, artifacts, blobs) VALUES ($1, $2, $3, $4, $5)`
 	ofAttempt    = ` FROM record WHERE job_id = $1 AND attempt = $2`
 	ofNewest     = ` FROM record WHERE job_id = $1 ORDER BY attempt DESC LIMIT 1`
 )
@@ -44,11 +44,11 @@ func (t records) Add(ctx context.Context, r evidence.Record, artifacts []evidenc
 	if err != nil {
 		return err
 	}
-	n, err := t.q.Exec(ctx, recordInsert, r.JobID, r.Attempt, string(body), string(list), packed)
+	ok, err := t.q.Add(ctx, recordInsert, r.JobID, r.Attempt, string(body), string(list), packed)
 	if err != nil {
 		return fmt.Errorf("add record: %w", err)
 	}
-	if n == 0 {
+	if !ok {
 		return fault.New(fault.Conflict, "try %d of job %q has its record", r.Attempt, r.JobID).WithCode("record_exists")
 	}
 	return nil

@@ -5,8 +5,9 @@
 // adapters'.
 //
 // No statement here fails because of a row that exists or is missing: such
-// things are asked for with ON CONFLICT DO NOTHING and counted. So an adapter
-// may take every error of its Querier as the end of the transaction.
+// things are asked for with ON CONFLICT DO NOTHING and counted, or left to the
+// adapter by Add. So an adapter may take every error of its Querier as the end
+// of the transaction.
 package sqlstore
 
 import (
@@ -31,9 +32,15 @@ type Querier interface {
 	// runs before the next Exec or Query, or with the commit, and so does its
 	// error.
 	Write(ctx context.Context, query string, args ...any) error
+	// Add runs an INSERT of one row that nobody expects to exist; added is false
+	// where it does, and nothing is changed. It may say true before it knows:
+	// where that turns out wrong the transaction fails and its function runs
+	// again, with a Querier that knows.
+	Add(ctx context.Context, insert string, args ...any) (added bool, err error)
 	// Insert adds rows to a table that numbers them, args holding one row after
 	// the other. It returns how many it added and the number of the last: they
 	// are numbered one after the other, in the order in which they are given.
+	// Rows that exist show as in Add.
 	Insert(ctx context.Context, into Numbered, args []any) (rows, last int64, err error)
 	// Query runs a statement and hands each row of its answer to scan, which
 	// must not call the Querier. An error of scan ends it; ErrEnough ends it as
@@ -61,6 +68,9 @@ func (n Numbered) insert(columns string, width, rows int) string {
 	}
 	return query
 }
+
+// OnConflict is what keeps an INSERT from failing over a row that exists.
+const OnConflict = ` ON CONFLICT DO NOTHING`
 
 // SQL returns an INSERT of so many rows that the database numbers.
 func (n Numbered) SQL(rows int) string { return n.insert(n.Columns, n.Width, rows) }
@@ -183,6 +193,27 @@ func values(rows, columns int) string {
 		b = strconv.AppendInt(append(b, '$'), int64(n+1), 10)
 	}
 	return string(append(b, ')'))
+}
+
+// maxAsked bounds the values of one IN.
+const maxAsked = 64
+
+// among returns "IN (...)" over values, of which there is at least one. A value
+// is said again to fill it up, so that the texts are few.
+func among[T any](values []T) (in string, args []any) {
+	width := 1
+	for width < len(values) {
+		width *= 2
+	}
+	b := []byte("IN (")
+	for i := range width {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = strconv.AppendInt(append(b, '$'), int64(i+1), 10)
+		args = append(args, values[min(i, len(values)-1)])
+	}
+	return string(append(b, ')')), args
 }
 
 // scanInt scans a row of one number.

@@ -60,6 +60,12 @@ func HotQueries(ctx context.Context) []Hot {
 		{Name: "expired", Index: "job_lease", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Expired(ctx, now, 10); return err }},
 		{Name: "held", Index: "job_lease", Sorts: true, Ask: func(tx store.Tx) error { _, err := tx.Jobs().HeldBy(ctx, "w"); return err }},
 		{Name: "depends", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Dependents(ctx, "job7"); return err }},
+		{Name: "find", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Find(ctx, "job7", "job8", "job9"); return err }},
+		{Name: "depend", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Dependents(ctx, "job7", "job8"); return err }},
+		{Name: "states", Index: "job_root", Ask: func(tx store.Tx) error {
+			_, err := tx.Jobs().States(ctx, "root7", "root8")
+			return err
+		}},
 		{Name: "children", Index: "job_root", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Children(ctx, "root7"); return err }},
 		{Name: "busy", Index: "job_busy", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Busy(ctx); return err }},
 		{Name: "stats", Index: "job_open", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Stats(ctx, ""); return err }},

@@ -191,6 +191,27 @@ func compareJobs(t *rapid.T, s store.Store, m *model) {
 		func(q store.Jobs) ([]job.Job, error) { return q.HeldBy(ctx, "w1") })
 	same("Dependents", m.choose(all, oldestFirst, func(j job.Job) bool { return slices.Contains(j.DependsOn, "d1") }),
 		func(q store.Jobs) ([]job.Job, error) { return q.Dependents(ctx, "d1") })
+	same("Dependents of several", m.choose(all, oldestFirst, func(j job.Job) bool {
+		return slices.Contains(j.DependsOn, "d1") || slices.Contains(j.DependsOn, "d2")
+	}), func(q store.Jobs) ([]job.Job, error) { return q.Dependents(ctx, "d2", "d1", "nobody") })
+	some := []string{"nobody"}
+	for i := range m.jobs {
+		if i%3 != 1 {
+			some = append(some, m.jobs[i].ID)
+		}
+	}
+	same("Find", m.choose(all, oldestFirst, func(j job.Job) bool { return slices.Contains(some, j.ID) }),
+		func(q store.Jobs) ([]job.Job, error) { return q.Find(ctx, some...) })
+	var states []store.TaskState
+	for _, j := range m.jobs {
+		if !j.IsRoot() && (j.RootID == "r1" || j.RootID == "r2") {
+			states = append(states, store.TaskState{ID: j.ID, RootID: j.RootID, State: j.State})
+		}
+	}
+	byID := func(a, b store.TaskState) bool { return a.ID < b.ID }
+	equal(t, "States", view(t, s, func(tx store.Tx) ([]store.TaskState, error) {
+		return tx.Jobs().States(ctx, "r1", "r2", "nobody")
+	}), states, cmpopts.EquateEmpty(), cmpopts.SortSlices(byID))
 	same("Children", m.choose(all, oldestFirst, func(j job.Job) bool { return j.RootID == "r1" && !j.IsRoot() }),
 		func(q store.Jobs) ([]job.Job, error) { return q.Children(ctx, "r1") })
 	same("List", m.choose(f.Limit, newestFirst, func(j job.Job) bool { return listed(j, f) }),
