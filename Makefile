@@ -12,7 +12,7 @@ LDFLAGS  = -s -w -X github.com/aurea-dev/aurea/internal/cli.version=$(VERSION)
 GOBUILD  = go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 TOOL     = go tool -modfile=tools/go.mod
 # What runs many goroutines is tested a second time under the race detector.
-RACE     = $$(go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch)
+RACE     = $$(go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch -e /internal/corpustest)
 
 .PHONY: help up build release package test vet race cover lint fmt bench crash adopt gen clean
 

@@ -18,6 +18,8 @@ import (
 
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/image/debiantest"
 )
 
 // Image is the name of the image that the engine has.
@@ -92,7 +94,7 @@ func (s setup) image() (name, packages string) {
 
 func start(ctx context.Context, s setup) (e *Engine, err error) {
 	image, packages := s.image()
-	tarball, err := makeImage(ctx, packages)
+	tarball, err := debiantest.Tarball(ctx, packages)
 	if err != nil {
 		return nil, err
 	}
@@ -258,39 +260,4 @@ func (e *Engine) Stop() error {
 		return fmt.Errorf("remove the engine's folder: %w", err)
 	}
 	return nil
-}
-
-// makeImage returns a tarball of a root, which is kept between runs.
-func makeImage(ctx context.Context, packages string) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find the cache folder: %w", err)
-	}
-	dir := filepath.Join(cache, "aurea-test")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("make the cache folder: %w", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return "", fmt.Errorf("lock the cache folder: %w", err)
-	}
-	defer func() { _ = lock.Close() }() // which unlocks
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock the cache folder: %w", err)
-	}
-	tarball := filepath.Join(dir, "bookworm-"+strings.ReplaceAll(packages, ",", "-")+".tar")
-	if _, err := os.Stat(tarball); err == nil {
-		return tarball, nil
-	}
-	aside := filepath.Join(dir, "new.tar")
-	make := exec.CommandContext(ctx, "mmdebstrap", "--variant=minbase", "--include="+packages,
-		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
-		"--dpkgopt=path-exclude=/usr/share/locale/*", "bookworm", aside)
-	if out, err := make.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make an image with mmdebstrap: %w: %s", err, out)
-	}
-	if err := os.Rename(aside, tarball); err != nil {
-		return "", fmt.Errorf("keep the image: %w", err)
-	}
-	return tarball, nil
 }
