@@ -109,7 +109,7 @@ func (m *Manager) Lease(ctx context.Context, req dispatch.LeaseRequest) ([]dispa
 	if err := req.Check(); err != nil {
 		return nil, err
 	}
-	s, err := m.session(ctx, req.Session)
+	s, err := m.recent(ctx, req.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (m *Manager) Lease(ctx context.Context, req dispatch.LeaseRequest) ([]dispa
 		case <-ctx.Done():
 			return nil, nil //nolint:nilerr // an early return without work is not an error
 		}
-		if _, err := m.session(ctx, req.Session); err != nil {
+		if _, err := m.recent(ctx, req.Session); err != nil {
 			return nil, err
 		}
 	}
@@ -167,7 +167,7 @@ func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispa
 	if err := req.Check(); err != nil {
 		return dispatch.Refusals{}, err
 	}
-	s, err := m.session(ctx, req.Session)
+	s, err := m.recent(ctx, req.Session)
 	if err != nil {
 		return dispatch.Refusals{}, err
 	}
@@ -196,7 +196,7 @@ func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispa
 	if err := req.Check(); err != nil {
 		return dispatch.Refusals{}, err
 	}
-	s, err := m.session(ctx, req.Session)
+	s, err := m.recent(ctx, req.Session)
 	if err != nil {
 		return dispatch.Refusals{}, err
 	}

@@ -18,6 +18,7 @@ type session struct {
 	worker job.Worker
 
 	mu     sync.Mutex
+	asked  time.Time // when the database last said that it is the worker's session
 	seen   time.Time // when the worker's row was last refreshed
 	paused string    // why the worker takes no more work for now
 	leases int       // that it held when it last extended them
@@ -70,7 +71,7 @@ func (ss *sessions) get(id string) *session {
 var errUnknown = fault.New(fault.Unauthenticated, "the session is not known here; register again").WithCode("unknown_session")
 
 // session returns the session of an id. Where another manager may have put a
-// new one in its place, the database is asked each time.
+// new one in its place, the database is asked.
 func (m *Manager) session(ctx context.Context, id string) (*session, error) {
 	if m.Alone {
 		if s := m.sessions.get(id); s != nil {
@@ -78,6 +79,7 @@ func (m *Manager) session(ctx context.Context, id string) (*session, error) {
 		}
 		return nil, errUnknown
 	}
+	now := time.Now()
 	var w job.Worker
 	err := m.Store.View(ctx, func(tx store.Tx) (err error) {
 		w, err = tx.Workers().BySession(ctx, id)
@@ -89,7 +91,29 @@ func (m *Manager) session(ctx context.Context, id string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.sessions.meet(&session{id: id, worker: w, seen: w.SeenAt, paused: w.Paused}), nil
+	s := m.sessions.meet(&session{id: id, worker: w, seen: w.SeenAt, paused: w.Paused})
+	s.mu.Lock()
+	s.asked = now
+	s.mu.Unlock()
+	return s, nil
+}
+
+// believed is for how long the database's word on a session counts with what is
+// called for each job. The follower tells of a new session sooner, and what is
+// done under an old one until then is held up by the fences of its leases.
+const believed = 250 * time.Millisecond
+
+// recent is session without asking each time.
+func (m *Manager) recent(ctx context.Context, id string) (*session, error) {
+	if s := m.sessions.get(id); s != nil {
+		s.mu.Lock()
+		fresh := time.Since(s.asked) < believed
+		s.mu.Unlock()
+		if fresh {
+			return s, nil
+		}
+	}
+	return m.session(ctx, id)
 }
 
 // meet adds a session that another manager made, unless it was met meanwhile.
