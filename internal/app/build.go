@@ -2,11 +2,13 @@ package app
 
 import (
 	"cmp"
+	"log/slog"
 
 	"github.com/aurea-dev/aurea/images"
 	"github.com/aurea-dev/aurea/internal/build/engine"
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/image"
 )
 
@@ -17,6 +19,17 @@ func Builds(cfg *config.Config) (cli.Builder, error) {
 		return nil, err
 	}
 	return builds(cfg, store), nil
+}
+
+// workerBuilder makes images on the worker's machine for its manager; a worker
+// that cannot does its other work all the same.
+func workerBuilder(cfg *config.Config, log *slog.Logger) dispatch.Builder {
+	store, err := image.Open(imageConfig(cfg, log))
+	if err != nil {
+		log.Warn("this worker will build no images", "error", err)
+		return nil
+	}
+	return builds(cfg, store)
 }
 
 // builds makes images from Dockerfiles into a store.

@@ -51,6 +51,7 @@ func Worker(ctx context.Context, s cli.Start) error {
 	defer tracer.Close()
 	w, err := worker.New(worker.Config{
 		Tracer: tracer, Languages: languages, Survey: survey,
+		Builder: workerBuilder(cfg, log),
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,
 		WorkerID: cfg.WorkerID, Role: cfg.WorkerRole, Models: cfg.WorkerModels, Version: s.Version,
 		Limits: limits, Slots: cfg.Concurrency, Memory: int64(cfg.Memory), MinDisk: int64(cfg.MinDisk), KeepSnapshots: cfg.Keep.Snapshots, KeepWorkspaces: cfg.Keep.Workspaces, OutputCap: int64(cfg.OutputLimit), DrainTimeout: cfg.DrainTimeout, Keep: keep(cfg), NoSnapshot: cfg.Snapshots == "off", Logger: log,

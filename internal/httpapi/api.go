@@ -110,6 +110,7 @@ func (a *API) registerAll() {
 	a.registerQueue()
 	a.registerSystem()
 	a.registerHistory()
+	a.registerBuild()
 	a.mux.HandleFunc("/", a.nowhere)
 }
 

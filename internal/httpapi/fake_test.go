@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/build"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -402,3 +404,34 @@ func (f *fake) Authenticate(_ context.Context, secret string) (policy.Caller, er
 }
 
 var errDisk = errors.New("the disk is on fire")
+
+// BuildImage tells two steps and is done; a tag of "fail" fails between them.
+func (f *fake) BuildImage(ctx context.Context, worker string, order build.Order, upload io.Reader, tell func(build.Step) error) (build.Result, error) {
+	var archive []byte
+	if upload != nil {
+		var err error
+		if archive, err = io.ReadAll(upload); err != nil {
+			return build.Result{}, err
+		}
+	}
+	f.mu.Lock()
+	f.changed(ctx, "build", builtBy{worker, order, string(archive)})
+	f.mu.Unlock()
+	if err := tell(build.Step{Doing: "build", Line: 3, Number: 1, Of: 2, Text: "FROM base"}); err != nil {
+		return build.Result{}, err
+	}
+	if order.Tag == "fail" {
+		return build.Result{}, fault.New(fault.Invalid, "Dockerfile line 4 (RUN false): the command ended with code 1").WithCode("build_failed")
+	}
+	if err := tell(build.Step{Doing: "build", Line: 4, Number: 2, Of: 2, Text: "RUN true"}); err != nil {
+		return build.Result{}, err
+	}
+	return build.Result{Image: "aurea-sandbox:latest", Digest: "sha256:" + strings.Repeat("0a", 32), Size: 7}, nil
+}
+
+// builtBy is what a build was given.
+type builtBy struct {
+	worker  string
+	order   build.Order
+	archive string
+}

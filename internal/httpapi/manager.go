@@ -24,6 +24,7 @@ type Manager interface {
 	Records
 	Overseer
 	Authenticator
+	Builder
 }
 
 // Queue takes plans and shows jobs.

@@ -23,7 +23,9 @@ const public policy.Action = ""
 
 // bare lists the first words of the paths that are also served without the
 // version, for clients that know only those.
-func bare() []string { return []string{"prds", "jobs", "events", "ws", "health", "ready"} }
+func bare() []string {
+	return []string{"prds", "jobs", "events", "ws", "health", "ready", "build-image"}
+}
 
 // route describes one operation.
 type route struct {
@@ -45,6 +47,8 @@ type route struct {
 	// list is a value of the type of the elements where a streamed answer can
 	// be a JSON list too.
 	list any
+	// one is a value of the type of the answer to those who ask for no stream.
+	one any
 }
 
 // register adds an operation: to the mux under both of its paths, to the list
@@ -108,6 +112,10 @@ func (a *API) streamed(rt route) *huma.Response {
 	if rt.list != nil {
 		schema := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(rt.list), true, rt.id+"Item")
 		content["application/json"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeArray, Items: schema}}
+	}
+	if rt.one != nil {
+		schema := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(rt.one), true, rt.id+"Answer")
+		content["application/json"] = &huma.MediaType{Schema: schema}
 	}
 	return &huma.Response{Description: "OK", Content: content}
 }

@@ -70,6 +70,9 @@ type Config struct {
 	// Survey looks which programs an image has, and so which languages are
 	// active in it; nil takes all of them as active, which is for tests.
 	Survey func(ctx context.Context, d sandbox.Driver, image string, limits sandbox.Limits, programs []string) (Found, error)
+	// Builder makes images on this machine when the manager asks; nil is
+	// nobody.
+	Builder dispatch.Builder
 	// Bounds hold each workspace, OutputCap each stream of output.
 	Bounds    evidence.Bounds
 	OutputCap int64

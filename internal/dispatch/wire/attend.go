@@ -147,6 +147,9 @@ func (m *commanded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST /run":
 		m.run(w, r)
 		return
+	case "POST /build":
+		m.build(w, r)
+		return
 	case "POST /pool":
 		m.pool(w, r)
 		return

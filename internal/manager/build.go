@@ -1,0 +1,58 @@
+package manager
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"github.com/aurea-dev/aurea/internal/build"
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/fault"
+)
+
+// BuildImage has a worker build an image: the one that is named, or else the
+// first by name whose command stream is open here. Images are a machine's own,
+// so the others do not have it then.
+func (m *Manager) BuildImage(ctx context.Context, worker string, order build.Order, upload io.Reader, tell func(build.Step) error) (build.Result, error) {
+	who, err := caller(ctx)
+	if err != nil {
+		return build.Result{}, err
+	}
+	if err := order.Check(); err != nil {
+		return build.Result{}, err
+	}
+	name, b := m.sessions.builder(worker)
+	if b == nil && worker != "" {
+		return build.Result{}, fault.New(fault.Unavailable, "The worker %q is not connected to this manager, so it cannot build.", worker).WithCode("no_worker")
+	}
+	if b == nil {
+		return build.Result{}, fault.New(fault.Unavailable, "No worker is connected to this manager, so there is nobody to build. Start one.").WithCode("no_worker")
+	}
+	log := m.Logger.With("who", who.ID, "worker", name, "dockerfile", order.Name, "tag", order.Tag, "uploaded", order.Uploaded)
+	log.Info("an image is being built")
+	r, err := b.Build(ctx, order, upload, tell)
+	if err != nil {
+		return build.Result{}, err
+	}
+	log.Info("an image was built", "image", r.Image, "digest", r.Digest)
+	return r, nil
+}
+
+// builder returns a worker that can build; "" is the first.
+func (ss *sessions) builder(worker string) (string, dispatch.Builder) {
+	ss.mu.Lock()
+	names := make([]string, 0, len(ss.byWorker))
+	for name := range ss.byWorker {
+		if worker == "" || name == worker {
+			names = append(names, name)
+		}
+	}
+	ss.mu.Unlock()
+	slices.Sort(names)
+	for _, name := range names {
+		if b, ok := ss.receiver(name).(dispatch.Builder); ok {
+			return name, b
+		}
+	}
+	return "", nil
+}
