@@ -97,6 +97,17 @@ func (b Box) Put(ctx context.Context, dir string, tar io.Reader) error {
 	return nil
 }
 
+// PutLocked implements sandbox.Locker.
+func (b Box) PutLocked(ctx context.Context, dir string, tar io.Reader) error {
+	if err := checkPath("dir", dir); err != nil {
+		return err
+	}
+	if err := b.Client.Lock(ctx, path.Clean(dir), tar); err != nil {
+		return fmt.Errorf("put files into sandbox %s: %w", b.ID, err)
+	}
+	return nil
+}
+
 // Get implements sandbox.Box.
 func (b Box) Get(ctx context.Context, name string, w io.Writer) error {
 	if err := checkPath("path", name); err != nil {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -46,7 +47,30 @@ const abortTime = 2 * time.Second
 
 // Put unpacks a tar stream below dir.
 func (c *Client) Put(ctx context.Context, dir string, archive io.Reader) error {
-	p, err := c.open(ctx, wire.Open{Kind: wire.KindPut, Path: dir})
+	return c.put(ctx, wire.Open{Kind: wire.KindPut, Path: dir}, archive)
+}
+
+// Lock unpacks a tar stream below dir so that no command can change what it
+// makes, but for what the stream gives to somebody.
+func (c *Client) Lock(ctx context.Context, dir string, archive io.Reader) error {
+	return c.put(ctx, wire.Open{Kind: wire.KindLock, Path: dir}, archive)
+}
+
+func (c *Client) put(ctx context.Context, open wire.Open, archive io.Reader) error {
+	size := writeBatch
+	if known, ok := archive.(interface{ Len() int }); ok {
+		size = min(known.Len()+1, size)
+	}
+	first := make([]byte, size)
+	n, err := io.ReadFull(archive, first)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return c.putAtOnce(ctx, open, first[:n])
+	}
+	if err != nil {
+		return fmt.Errorf("read the archive: %w", err)
+	}
+	archive = io.MultiReader(bytes.NewReader(first), archive)
+	p, err := c.open(ctx, open)
 	if err != nil {
 		return err
 	}
@@ -57,6 +81,33 @@ func (c *Client) Put(ctx context.Context, dir string, archive io.Reader) error {
 			// says why with the transfer's end.
 			return cmp.Or(p.settled(ctx), err)
 		}
+		p.abort(ctx)
+		return err
+	}
+	return p.settled(ctx)
+}
+
+// putAtOnce sends an archive that the guest takes in one go, and waits for
+// nothing but the transfer's end: each answer costs a way through the sandbox's
+// kernel and back.
+func (c *Client) putAtOnce(ctx context.Context, open wire.Open, archive []byte) error {
+	p, err := c.register(open)
+	if err != nil {
+		return err
+	}
+	defer c.unregister(p)
+	if err := c.sendOpen(ctx, p.channel, open.Encode()); err != nil {
+		return err
+	}
+	for len(archive) > 0 {
+		in := wire.Input{Data: archive[:min(len(archive), wire.MaxInput)]}
+		archive = archive[len(in.Data):]
+		if err := c.send(ctx, wire.TypeInput, 0, p.channel, in.Append(nil)); err != nil {
+			p.abort(ctx)
+			return err
+		}
+	}
+	if err := c.send(ctx, wire.TypeCloseInput, 0, p.channel, wire.Control{}.Append(nil)); err != nil {
 		p.abort(ctx)
 		return err
 	}

@@ -149,6 +149,16 @@ type Imaged interface {
 	Image() (name, digest string)
 }
 
+// Locker is implemented by a Box that can hold files which what runs in it
+// cannot change.
+type Locker interface {
+	// PutLocked unpacks as Put does, but dir itself and what the stream brings
+	// can be read and not be written by commands. An entry whose header names a
+	// user (any number above 0) is the sandbox user's own, as with Put. It is
+	// called before a command of a stranger's was started.
+	PutLocked(ctx context.Context, dir string, tar io.Reader) error
+}
+
 // Pauser is implemented by a Box whose driver has Capabilities.Pause.
 type Pauser interface {
 	Pause(ctx context.Context) error

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,9 @@ type ExecOptions struct {
 	Timeout time.Duration
 	// Sink takes the output that is kept; without one it is only counted.
 	Sink Sink
+	// OutputCap is how many bytes of each stream are kept; zero is the
+	// sandbox's.
+	OutputCap int64
 }
 
 // Resume says where the output of an exec stood when an earlier worker left it.
@@ -162,10 +166,11 @@ func (s *Sandbox) Attach(ctx context.Context, id string, opts ExecOptions, from 
 }
 
 func (s *Sandbox) newExec(opts ExecOptions, started time.Time) *Exec {
+	limit := cmp.Or(opts.OutputCap, s.opts.OutputCap)
 	return &Exec{
 		sandbox: s, sink: opts.Sink, started: started,
 		stop: make(chan struct{}), done: make(chan struct{}),
-		stdout: newTally(s.opts.OutputCap), stderr: newTally(s.opts.OutputCap),
+		stdout: newTally(limit), stderr: newTally(limit),
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
 )
 
 // The bounds that Options leaves open.
@@ -202,6 +204,22 @@ func (s *Sandbox) Put(ctx context.Context, dir string, tar io.Reader) error {
 		return err
 	}
 	if err := s.box.Put(ctx, dir, tar); err != nil {
+		return fmt.Errorf("put files below %s: %w", dir, err)
+	}
+	return nil
+}
+
+// PutLocked is Put of what nothing that runs in the sandbox may change. A driver
+// that cannot keep that is a fault of kind Invalid: nothing is downgraded.
+func (s *Sandbox) PutLocked(ctx context.Context, dir string, tar io.Reader) error {
+	if err := s.demand("put files"); err != nil {
+		return err
+	}
+	b, ok := s.box.(Locker)
+	if !ok {
+		return fault.Field("readonly", "the driver %s cannot keep files from being changed; ask for a writable workspace", s.opts.Driver.Name()).WithCode("readonly_unsupported")
+	}
+	if err := b.PutLocked(ctx, dir, tar); err != nil {
 		return fmt.Errorf("put files below %s: %w", dir, err)
 	}
 	return nil

@@ -25,6 +25,11 @@
 // lost. This costs nothing with a driver that cannot recover sandboxes, and a
 // few small writes without a sync with one that can.
 //
+// A run comes down the command stream (runs.go), and is made into a sandbox, its
+// files and its command (runplan.go), done, and answered (runwork.go). Nothing of
+// it is written down: a worker that is killed leaves sandboxes that the next
+// start sweeps, and the manager has the run done again.
+//
 // room.go says how much is taken at a time: sandboxes, their memory, and
 // nothing while the disk is full.
 package worker

@@ -7,7 +7,6 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
-	order "github.com/aurea-dev/aurea/internal/run"
 )
 
 var (
@@ -106,17 +105,4 @@ func (rc receiver) Cancel(_ context.Context, c dispatch.Cancel) error {
 	rc.run.log.Info("a job was cancelled", "job", c.JobID, "fence", c.Fence, "reason", c.Reason)
 	rc.run.tasks.cancel(c.Held)
 	return nil
-}
-
-// Run does a run.
-func (rc receiver) Run(context.Context, order.Order, func(dispatch.Chunk) error) (order.Result, error) {
-	return order.Result{}, fault.New(fault.Unavailable, "this worker does no runs yet")
-}
-
-// Forget drops what is kept of a run.
-func (rc receiver) Forget(context.Context, string) error { return nil }
-
-// Pool says what the pool holds.
-func (rc receiver) Pool(context.Context) (dispatch.PoolState, error) {
-	return dispatch.PoolState{}, nil
 }

@@ -38,7 +38,7 @@ func (r *run) takeWork(ctx context.Context) {
 func (r *run) leaseLoop(ctx context.Context) {
 	var pause backoff
 	for {
-		n := r.room.takeAll(ctx, dispatch.MaxLeases)
+		n := r.room.askFor(ctx, dispatch.MaxLeases)
 		if n == 0 || r.tasks.awaitFewer(ctx, r.Slots+maxHeld) != nil || r.awaitDisk(ctx) != nil {
 			return
 		}
@@ -48,7 +48,7 @@ func (r *run) leaseLoop(ctx context.Context) {
 			return err
 		})
 		leases = leases[:min(len(leases), n)]
-		r.room.give(n-len(leases), r.Limits.Memory)
+		r.room.asked(n, len(leases))
 		for _, l := range leases {
 			// Also when ctx has ended meanwhile: what was given is done.
 			r.take(l)
@@ -73,13 +73,14 @@ func (r *run) leaseLoop(ctx context.Context) {
 func (r *run) take(l dispatch.Lease) {
 	t, before := r.tasks.add(r, l)
 	if t == nil {
-		r.room.give(1, r.Limits.Memory)
+		r.room.give(r.Limits.Memory)
 		return
 	}
 	r.working.Go(func() {
 		if before != nil {
 			<-before
 		}
+		r.room.settle(t.ctx)
 		r.do(t)
 		r.tasks.letGo(t)
 	})

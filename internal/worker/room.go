@@ -12,56 +12,108 @@ import (
 )
 
 // room counts how many more sandboxes may be made: so many at a time, and so
-// many that their memory limits fit into what the worker may give.
+// many that their memory limits fit into what the worker may give. Jobs and runs
+// share it. Who asks the manager for jobs takes room ahead of them; as long as
+// none came, a run may have it, and a job that comes then waits its turn.
+// Sandboxes that wait in the pool take memory, and give it up for real work.
 type room struct {
-	each  int64         // memory of one sandbox; 0 is not counted
-	freed chan struct{} // one token: somebody gave something back
+	each int64 // memory of one job's sandbox; 0 is not counted
 
-	mu     sync.Mutex
-	slots  int   // below zero when more was taken over than fits
-	memory int64 // likewise
+	mu      sync.Mutex
+	slots   int   // below zero when more was taken than fits
+	memory  int64 // likewise
+	asking  int   // of the slots that are taken: for jobs that have not come
+	waiting int64 // of the memory that is taken: for sandboxes that wait
+	changed chan struct{}
 }
 
 func newRoom(slots int, memory, each int64) *room {
 	if memory <= 0 {
-		memory = math.MaxInt64 // not known, so not counted
+		memory = math.MaxInt64 / 2 // not known, so not counted
 	}
-	return &room{each: each, freed: make(chan struct{}, 1), slots: slots, memory: memory}
+	return &room{each: each, slots: slots, memory: memory, changed: make(chan struct{})}
 }
 
-// fits is how many more sandboxes there is room for.
+// wake lets everybody who waits for room look again.
+//
+// Preconditions: mu is held.
+func (r *room) wake() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// fits is how many more jobs there is room for.
 //
 // Preconditions: mu is held.
 func (r *room) fits() int {
 	n := r.slots
 	if r.each > 0 {
-		n = int(min(int64(n), r.memory/r.each))
+		n = int(min(int64(n), (r.memory+r.waiting)/r.each))
 	}
 	return max(n, 0)
 }
 
-// takeAll takes the room of as many sandboxes as there is, at most most, and
-// waits for that of at least one. It returns 0 when ctx ends.
-func (r *room) takeAll(ctx context.Context, most int) int {
+// askFor takes the room of as many jobs as there is, at most most, and waits for
+// that of at least one. It returns 0 when ctx ends. asked must follow.
+func (r *room) askFor(ctx context.Context, most int) int {
 	for {
 		r.mu.Lock()
 		n := min(r.fits(), most)
 		r.slots -= n
 		r.memory -= int64(n) * r.each
-		rest := r.fits()
+		r.asking += n
+		changed := r.changed
 		r.mu.Unlock()
-		if rest > 0 {
-			wake(r.freed)
-		}
 		if n > 0 {
 			return n
 		}
 		select {
-		case <-r.freed:
+		case <-changed:
 		case <-ctx.Done():
 			return 0
 		}
 	}
+}
+
+// asked says how many of the n jobs came for which room was taken.
+func (r *room) asked(n, came int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asking -= n
+	r.slots += n - came
+	r.memory += int64(n-came) * r.each
+	r.wake()
+}
+
+// settle waits until there really is room for the jobs that have come: runs may
+// have taken it meanwhile.
+func (r *room) settle(ctx context.Context) {
+	for {
+		r.mu.Lock()
+		ok := r.slots+r.asking >= 0 && r.memory+int64(r.asking)*r.each+r.waiting >= 0
+		changed := r.changed
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// takeOne takes the room of one run, where there is any.
+func (r *room) takeOne(memory int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.slots+r.asking < 1 || r.memory+int64(r.asking)*r.each+r.waiting < memory {
+		return false
+	}
+	r.slots--
+	r.memory -= memory
+	return true
 }
 
 // hold takes the room of one sandbox that is there already.
@@ -72,16 +124,13 @@ func (r *room) hold(memory int64) {
 	r.memory -= memory
 }
 
-// give gives back the room of n sandboxes, each with so much memory.
-func (r *room) give(n int, memory int64) {
-	if n <= 0 {
-		return
-	}
+// give gives back the room of one sandbox with so much memory.
+func (r *room) give(memory int64) {
 	r.mu.Lock()
-	r.slots += n
-	r.memory += int64(n) * memory
-	r.mu.Unlock()
-	wake(r.freed)
+	defer r.mu.Unlock()
+	r.slots++
+	r.memory += memory
+	r.wake()
 }
 
 // defaultMemory is what sandboxes may have together unless it is set: four

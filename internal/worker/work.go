@@ -68,7 +68,7 @@ func (r *run) do(t *task) {
 		defer func() { <-r.seals }()
 	case <-t.ctx.Done():
 	}
-	r.room.give(1, t.memory)
+	r.room.give(t.memory)
 	if t.ctx.Err() == nil {
 		res := y.seal()
 		t.journal.write(entry{Result: res})

@@ -242,6 +242,7 @@ type run struct {
 	printed chan struct{} // one token: a job has printed enough to be reported
 	done    chan struct{} // one token: a result may be ready
 	changed chan struct{} // one token: whether work is taken has changed
+	runs    *runs
 	working sync.WaitGroup
 	live    atomic.Int64 // sandboxes that are there now
 
@@ -269,6 +270,7 @@ func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archi
 	}
 	r.life, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.session = newSession(r)
+	r.runs = newRuns(c.Slots)
 	return r
 }
 
@@ -305,6 +307,7 @@ func (r *run) serve(ctx context.Context) error {
 		r.drain(ctx)
 	}
 	r.tasks.dropAll(errDrained)
+	r.runs.stopAll(errDrained)
 	r.working.Wait()
 	if r.failure() == nil {
 		r.leave(ctx)
@@ -325,8 +328,9 @@ func (r *run) keep() {
 
 // drain waits until every job has ended and its result was taken.
 func (r *run) drain(ctx context.Context) {
-	if n := r.tasks.len(); n > 0 {
-		r.log.Info("worker is draining", "jobs", n, "timeout", r.DrainTimeout)
+	r.runs.refuse()
+	if n, runs := r.tasks.len(), r.runs.running(); n+runs > 0 {
+		r.log.Info("worker is draining", "jobs", n, "runs", runs, "timeout", r.DrainTimeout)
 	}
 	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), r.DrainTimeout, errDrained)
 	defer cancel()
@@ -334,6 +338,9 @@ func (r *run) drain(ctx context.Context) {
 	defer failed()
 	if r.tasks.awaitFewer(bounded, 1) != nil {
 		r.log.Warn("jobs did not end in time and are given back", "jobs", r.tasks.len())
+	}
+	if r.runs.awaitNone(bounded) != nil {
+		r.log.Warn("runs did not end in time and are stopped", "runs", r.runs.running())
 	}
 }
 

@@ -136,3 +136,15 @@ func (r *Reference) Lost(jobID string) []dispatch.Lost {
 	defer r.mu.Unlock()
 	return slices.Clone(r.jobs[jobID].lost)
 }
+
+// Receiver returns the worker's end of its command stream, or nil.
+func (r *Reference) Receiver(workerID string) dispatch.Receiver {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, v := range r.sessions {
+		if v.worker == workerID && v.open != nil {
+			return v.open.rc
+		}
+	}
+	return nil
+}

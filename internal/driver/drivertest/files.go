@@ -22,6 +22,7 @@ func fileChecks() []check {
 		{"Put keeps the executable bit", putExecutable},
 		{"Put refuses or confines names that lead out of the folder", putEscapes},
 		{"Put of what is no tar is Invalid", putGarbage},
+		{"what PutLocked puts can be read and not be changed", putLocked},
 		{"Get packs a folder with names relative to it", getFolder},
 		{"Get packs one file under its base name", getFile},
 		{"Get of what does not exist is NotFound", getMissing},
@@ -36,6 +37,7 @@ type entry struct {
 	name, data, link string
 	mode             int64
 	folder           bool
+	owned            bool // the sandbox user's own
 }
 
 func file(name, data string) entry { return entry{name: name, data: data, mode: 0o644} }
@@ -50,6 +52,9 @@ func tarOf(r *rig, entries ...entry) []byte {
 		}
 		if e.folder {
 			h.Typeflag, h.Mode = tar.TypeDir, 0o755
+		}
+		if e.owned {
+			h.Uid = 1
 		}
 		if err := w.WriteHeader(h); err != nil {
 			r.Errorf("make a tar: %v", err)
@@ -125,6 +130,25 @@ func putExecutable(r *rig) {
 	if exit.Code != 0 || out.stdout != "it runs\n" {
 		r.Errorf("exit %+v after %q", exit, out)
 	}
+}
+
+func putLocked(r *rig) {
+	b := r.box()
+	locker, ok := b.(sandbox.Locker)
+	if !ok {
+		return // Sandbox refuses what asks for it
+	}
+	files := tarOf(r, file("main.sh", "code"), entry{name: "open/", folder: true, owned: true})
+	if err := locker.PutLocked(r.ctx, "/workspace", bytes.NewReader(files)); err != nil {
+		r.Fatalf("put locked: %v", err)
+	}
+	r.wantText("the file", r.say(b, "cat main.sh; echo x > open/mine; cat open/mine"), "codex")
+	if !r.h.Kernel {
+		return // nothing in it changes what it was not told to
+	}
+	const tries = `exec 2>/dev/null; echo x > main.sh; echo x >> main.sh; rm -f main.sh; mv main.sh other; chmod 777 main.sh; chmod 777 .; ln -sf /etc/passwd main.sh
+mkdir new; rm -rf open; mv open elsewhere; touch new.txt; touch -d @1 main.sh; cat main.sh; ls`
+	r.wantText("what is left", r.say(b, tries), "codemain.sh\nopen")
 }
 
 func putEscapes(r *rig) {

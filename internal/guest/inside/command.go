@@ -79,9 +79,12 @@ func (c *command) finished(exit wire.Exit) {
 func (c *command) move(open wire.Open) {
 	out := &sink{e: c.e, c: c, s: c.streams[0]}
 	var err error
-	if open.Kind == wire.KindPut {
+	switch open.Kind {
+	case wire.KindPut:
 		err = c.e.system.put(open.Path, c.input)
-	} else {
+	case wire.KindLock:
+		err = c.e.system.lock(open.Path, c.input)
+	default:
 		err = c.e.system.get(open.Path, out)
 	}
 	c.e.mu.Lock()

@@ -46,8 +46,9 @@ type system interface {
 	start(c *command, open wire.Open) (*process, *wire.Exit, error)
 	// signal sends a signal to the command's process, or to all of its tree.
 	signal(p *process, signal int, tree bool) error
-	// put and get move files.
+	// put, lock and get move files.
 	put(dir string, from io.Reader) error
+	lock(dir string, from io.Reader) error
 	get(path string, to io.Writer) error
 }
 
@@ -229,7 +230,7 @@ func (e *Engine) open(ch *channel, open wire.Open) *wire.Opened {
 		return e.openExec(ch, open)
 	case wire.KindAttach:
 		return e.openAttach(ch, open)
-	case wire.KindPut, wire.KindGet:
+	case wire.KindPut, wire.KindLock, wire.KindGet:
 		e.openTransfer(ch, open)
 	}
 	return nil
@@ -277,7 +278,7 @@ func (e *Engine) openAttach(ch *channel, open wire.Open) *wire.Opened {
 func (e *Engine) openTransfer(ch *channel, open wire.Open) {
 	c := newCommand(e, "")
 	c.transfer = true
-	c.stdin = open.Kind == wire.KindPut
+	c.stdin = open.Kind != wire.KindGet
 	ch.command = c
 	ch.outcome = &wire.Opened{}
 	go c.move(open)

@@ -76,6 +76,8 @@ func (a *actors) start(c *command, open wire.Open) (*process, *wire.Exit, error)
 
 func (a *actors) signal(*process, int, bool) error { a.signals.Add(1); return nil }
 
+func (a *actors) lock(dir string, from io.Reader) error { return a.put(dir, from) }
+
 func (a *actors) put(_ string, from io.Reader) error {
 	data, err := io.ReadAll(from)
 	a.mu.Lock()

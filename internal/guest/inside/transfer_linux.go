@@ -65,7 +65,37 @@ func (l *linux) put(dir string, from io.Reader) error {
 			return err
 		}
 		defer func() { _ = root.Close() }()
-		return unpack(root, from)
+		return unpack(root, from, func(*os.Root, *tar.Header) error { return nil })
+	})
+}
+
+// lock implements system: it unpacks with the guest's rights, and what it makes
+// is the guest's, so that no command can change or remove it. What the archive
+// gives to somebody (a number above 0) is the sandbox's user's.
+//
+// Preconditions: no command of a stranger's runs yet, whose links could lead
+// the guest somewhere else below the folder.
+func (l *linux) lock(dir string, from io.Reader) error {
+	u, err := findUser(DefaultUser)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the folder: %w", err)
+	}
+	root, err := openRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	if err := errors.Join(os.Chown(dir, os.Getuid(), os.Getgid()), os.Chmod(dir, 0o755)); err != nil {
+		return fmt.Errorf("lock the folder: %w", err)
+	}
+	return unpack(root, from, func(root *os.Root, header *tar.Header) error {
+		if header.Uid == 0 {
+			return nil
+		}
+		return root.Lchown(path.Clean(header.Name), int(u.uid), int(u.gid))
 	})
 }
 
@@ -91,8 +121,9 @@ func openRoot(dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// unpack unpacks a tar stream below root.
-func unpack(root *os.Root, from io.Reader) error {
+// unpack unpacks a tar stream below root, and has each entry handed over once
+// it is there.
+func unpack(root *os.Root, from io.Reader, handOver func(*os.Root, *tar.Header) error) error {
 	archive := tar.NewReader(from)
 	for {
 		header, err := archive.Next()
@@ -105,6 +136,9 @@ func unpack(root *os.Root, from io.Reader) error {
 			return unpackError(err)
 		}
 		if err := unpackEntry(root, header, archive); err != nil {
+			return unpackError(err)
+		}
+		if err := handOver(root, header); err != nil {
 			return unpackError(err)
 		}
 	}

@@ -14,6 +14,7 @@ const (
 	KindAttach Kind = 2 // go on with a command that was started earlier
 	KindPut    Kind = 3 // unpack the channel's input below Path
 	KindGet    Kind = 4 // pack Path onto the channel's output
+	KindLock   Kind = 5 // unpack as Put does, what no command can change
 )
 
 // Open opens a channel.
@@ -28,7 +29,7 @@ type Open struct {
 	Cols, Rows uint16
 	// Of Attach: where its output goes on.
 	Stdout, Stderr int64
-	// Of Put and Get.
+	// Of Put, Lock and Get.
 	Path string
 }
 
@@ -54,7 +55,7 @@ func (o Open) Encode() []byte {
 		b = appendString(b, o.ID)
 		b = appendOffset(b, o.Stdout)
 		b = appendOffset(b, o.Stderr)
-	case KindPut, KindGet:
+	case KindPut, KindLock, KindGet:
 		b = appendString(b, o.Path)
 	}
 	return b
@@ -79,7 +80,7 @@ func DecodeOpen(b []byte) (Open, error) {
 		o.ID = c.string("id", 64)
 		o.Stdout = c.offset("offset")
 		o.Stderr = c.offset("offset")
-	case KindPut, KindGet:
+	case KindPut, KindLock, KindGet:
 		o.Path = c.string("path", 4096)
 	default:
 		c.fail("kind %d is unknown", o.Kind)

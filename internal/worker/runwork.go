@@ -1,0 +1,278 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/fault"
+	oneshot "github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/trace"
+)
+
+// collectTimeout bounds taking the artifacts of a run out of its sandbox.
+const collectTimeout = 30 * time.Second
+
+// do takes a run from its order to its end, for which there is room. The answer
+// does not wait for the end of the sandbox; how many of those are on their way
+// is bounded.
+func (s *shot) do() {
+	defer close(s.gone)
+	defer s.stop(errStopped)
+	traced, span := s.Tracer.Start(trace.With(s.ctx, trace.Parse(s.order.Trace)), "run", trace.Consumer)
+	span.Set("run", s.order.ID)
+	now := time.Now().UTC()
+	s.result = oneshot.Result{
+		Verdict: sandbox.Lost, ExitCode: -1, Step: oneshot.StepRun, Worker: s.WorkerID, Driver: s.Driver,
+		Isolation: s.driver.Capabilities().Isolation, Image: s.image, Started: now, Ended: now,
+		Usage:  oneshot.Usage{CPU: -1, PeakMemory: -1, Wall: -1},
+		Stdout: oneshot.Output{SHA256: emptySHA256}, Stderr: oneshot.Output{SHA256: emptySHA256},
+	}
+	box, err := s.acquire(traced)
+	if err == nil {
+		s.live.Add(1)
+		err = s.perform(traced, box)
+	}
+	s.err = err
+	span.Set("verdict", string(s.result.Verdict))
+	span.Fail(err)
+	span.End()
+	if box == nil {
+		s.answer()
+		return
+	}
+	if s.ctx.Err() != nil {
+		// Nobody waits for an answer but for this.
+		s.destroyBox(box)
+		s.answer()
+		return
+	}
+	s.runs.destroying <- struct{}{}
+	s.answer()
+	s.destroyBox(box)
+	<-s.runs.destroying
+}
+
+// answer gives the room back and lets everybody see the result.
+func (s *shot) answer() {
+	s.result.Ended = time.Now().UTC()
+	if s.err == nil && s.ctx.Err() != nil {
+		s.err = context.Cause(s.ctx)
+	}
+	s.room.give(s.limits.Memory)
+	s.runs.leave(s)
+	s.out.end()
+}
+
+// stage notes how long a stretch of the run took.
+func (s *shot) stage(name string, since time.Time) {
+	s.result.Stages = append(s.result.Stages, oneshot.Stage{Name: name, Took: time.Since(since)})
+}
+
+// acquire makes the sandbox.
+func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
+	began := time.Now()
+	id, err := sandbox.NewID()
+	if err != nil {
+		return nil, err
+	}
+	box, err := sandbox.Open(ctx, sandbox.Options{
+		Driver: s.driver, OutputCap: s.OutputCap, Logger: s.log,
+		Spec: sandbox.Spec{
+			ID: id, Image: s.image, Limits: s.limits, Network: s.order.Network,
+			Labels: map[string]string{"run": s.order.ID, "worker": s.WorkerID},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.stage("create", began)
+	return box, nil
+}
+
+func (s *shot) destroyBox(box *sandbox.Sandbox) {
+	defer s.live.Add(-1)
+	var err error
+	if s.ctx.Err() != nil {
+		err = box.End(s.ctx, sandbox.OutcomeCancelled, context.Cause(s.ctx).Error())
+	} else {
+		err = box.Close(s.ctx)
+	}
+	if err != nil {
+		// The next start sweeps it; meanwhile people have to know.
+		s.log.Error("could not destroy a sandbox", "run", s.order.ID, "sandbox", box.ID(), "error", err)
+	}
+}
+
+// perform does the run in its sandbox.
+func (s *shot) perform(ctx context.Context, box *sandbox.Sandbox) error {
+	res := &s.result
+	res.Sandbox, res.Enforced = box.ID(), box.Enforced()
+	if name, digest := box.Image(); name != "" {
+		res.Image, res.Digest = name, digest
+	}
+	if err := s.put(ctx, box); err != nil {
+		return err
+	}
+	if compile := s.lang.CompileCommand(s.lang.File, compiledPath); compile != nil {
+		if ok, err := s.compile(ctx, box, compile); err != nil || !ok {
+			return err
+		}
+	}
+	if err := s.execute(ctx, box); err != nil {
+		return err
+	}
+	s.measure(ctx, box)
+	s.collect(ctx, box)
+	return nil
+}
+
+// put lays code and inputs into the sandbox.
+func (s *shot) put(ctx context.Context, box *sandbox.Sandbox) error {
+	defer s.stage("put", time.Now())
+	files, err := s.archive()
+	if err != nil {
+		return err
+	}
+	if s.order.ReadOnly {
+		return box.PutLocked(ctx, workspacePath, files)
+	}
+	return box.Put(ctx, workspacePath, files)
+}
+
+// compile does the step before the program, and reports whether there is a
+// program to run. What the step prints is shown only where it failed.
+func (s *shot) compile(ctx context.Context, box *sandbox.Sandbox, command []string) (bool, error) {
+	began := time.Now()
+	said := newCapture()
+	exec, err := box.Exec(ctx, sandbox.ExecSpec{ID: oneshot.StepCompile, Command: command},
+		sandbox.ExecOptions{Timeout: s.lang.Compile.Timeout, Sink: said, OutputCap: s.order.OutputCap})
+	if err != nil {
+		return false, err
+	}
+	res, err := exec.Wait(ctx)
+	s.stage("compile", began)
+	if err != nil || res.Verdict == sandbox.OK {
+		return err == nil, err
+	}
+	s.ended(res)
+	s.result.Step = oneshot.StepCompile
+	s.measure(ctx, box)
+	said.end()
+	return false, said.follow(ctx, sandbox.Offsets{}, s.handOn(ctx))
+}
+
+// handOn takes what a step has printed into the run's own output.
+func (s *shot) handOn(ctx context.Context) func(dispatch.Chunk) error {
+	return func(c dispatch.Chunk) error {
+		return s.out.Write(ctx, sandbox.Frame{Stream: c.Stream, Offset: c.Offset, Data: c.Data})
+	}
+}
+
+// execute runs the program.
+func (s *shot) execute(ctx context.Context, box *sandbox.Sandbox) error {
+	began := time.Now()
+	command := s.lang.RunCommand(s.lang.File, compiledPath, s.order.Args)
+	// The input is always a pipe, so that a program finds the same however it
+	// was started.
+	exec, err := box.Exec(ctx, sandbox.ExecSpec{ID: oneshot.StepRun, Command: command, Env: s.env(), Stdin: true},
+		sandbox.ExecOptions{Timeout: s.order.Timeout, Sink: s.out, OutputCap: s.order.OutputCap})
+	if err != nil {
+		return err
+	}
+	res, err := s.feed(ctx, exec, []byte(s.order.Stdin))
+	s.stage("exec", began)
+	if err != nil && res.Verdict == "" {
+		return err
+	}
+	s.ended(res)
+	return nil
+}
+
+// feed writes the program's input and waits for its end. A program that does not
+// read holds up nobody.
+func (s *shot) feed(ctx context.Context, exec *sandbox.Exec, input []byte) (sandbox.Result, error) {
+	feeding, cancel := context.WithCancelCause(ctx)
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		if len(input) > 0 && exec.Write(feeding, input) != nil {
+			return // it has ended, or closed its input; its verdict tells
+		}
+		_ = exec.CloseInput(feeding)
+	}()
+	res, err := exec.Wait(ctx)
+	cancel(errFed)
+	<-fed
+	return res, err
+}
+
+// ended writes down how a step ended.
+func (s *shot) ended(res sandbox.Result) {
+	r := &s.result
+	r.Verdict, r.Cause, r.ExitCode, r.Signal = res.Verdict, line(res.Cause), res.Exit.Code, res.Exit.Signal
+	if res.Verdict == sandbox.Timeout {
+		r.ExitCode = -1
+	}
+	r.Started = res.Started.UTC()
+	r.Usage.Wall = max(res.Ended.Sub(res.Started), 0)
+	r.Stdout, r.Stderr = outputOf(res.Stdout), outputOf(res.Stderr)
+}
+
+func outputOf(o sandbox.Output) oneshot.Output {
+	return oneshot.Output{Kept: o.Kept, Seen: o.Seen, SHA256: o.SHA256, Truncated: o.Truncated}
+}
+
+// measure reads what the sandbox has used. One that cannot be measured is a run
+// all the same.
+func (s *shot) measure(ctx context.Context, box *sandbox.Sandbox) {
+	bounded, cancel := context.WithTimeoutCause(ctx, usageTimeout, errFetch)
+	defer cancel()
+	if u, err := box.Usage(bounded); err == nil {
+		s.result.Usage.CPU, s.result.Usage.PeakMemory = u.CPU, u.PeakMemory
+	}
+}
+
+// collect takes the artifacts out. What is missing is named, and the run is what
+// it was.
+func (s *shot) collect(ctx context.Context, box *sandbox.Sandbox) {
+	if !s.order.Artifacts {
+		return
+	}
+	defer s.stage("collect", time.Now())
+	bounded, cancel := context.WithTimeoutCause(ctx, collectTimeout, errFetch)
+	defer cancel()
+	from, to := io.Pipe()
+	got := make(chan error, 1)
+	go func() {
+		err := box.Get(bounded, artifactsPath, to)
+		to.CloseWithError(err) //nolint:errcheck // it cannot fail
+		got <- err
+	}()
+	var err error
+	s.result.Artifacts, s.result.Skipped, err = evidence.CollectArtifacts(bounded, from, evidence.DefaultArtifactBounds())
+	from.CloseWithError(errEnough) //nolint:errcheck // it cannot fail
+	if getErr := <-got; getErr != nil && !errors.Is(getErr, errEnough) {
+		err = getErr
+	}
+	if err == nil {
+		return
+	}
+	select {
+	case <-box.Done():
+	default:
+		if fault.Is(err, fault.NotFound) {
+			return // the program has removed the folder
+		}
+	}
+	s.result.Skipped = append(s.result.Skipped, "the rest of the artifacts: "+line(err.Error()))
+}
+
+// Pool says what the pool holds.
+func (rc receiver) Pool(context.Context) (dispatch.PoolState, error) {
+	return dispatch.PoolState{}, nil
+}
