@@ -40,6 +40,12 @@ const (
 	ExecEnded        Type = "exec.ended"
 	SnapshotStored   Type = "snapshot.stored"
 
+	RunCreated    Type = "run.created" // of one that waits; who waits for one on a connection sees its start first
+	RunStarted    Type = "run.started"
+	RunRequeued   Type = "run.requeued"   // its worker was lost
+	RunCancelling Type = "run.cancelling" // somebody wants it stopped
+	RunEnded      Type = "run.ended"
+
 	WorkerRegistered Type = "worker.registered"
 	WorkerLost       Type = "worker.lost"
 	WorkerLeft       Type = "worker.left"
@@ -55,7 +61,7 @@ type Event struct {
 	Seq       int64           `json:"seq"`
 	Type      Type            `json:"type"`
 	Version   int             `json:"version"`
-	Entity    string          `json:"entity_type"` // "job", "worker", "manager"
+	Entity    string          `json:"entity_type"` // "job", "run", "worker", "manager"
 	EntityID  string          `json:"entity_id"`
 	JobID     string          `json:"job_id,omitempty"`
 	RootID    string          `json:"root_job_id,omitempty"`

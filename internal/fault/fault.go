@@ -9,6 +9,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind is the closed set of reasons for which a request can fail.
@@ -97,7 +98,9 @@ type Error struct {
 	Code    string
 	Field   string
 	Message string
-	cause   error
+	// RetryAfter says when to come again, where that is known.
+	RetryAfter time.Duration
+	cause      error
 }
 
 // New returns a fault of the given kind with a formatted message. A %w verb
@@ -118,6 +121,13 @@ func Field(field, format string, args ...any) *Error {
 func (e *Error) WithCode(code string) *Error {
 	c := *e
 	c.Code = code
+	return &c
+}
+
+// Retry returns the fault with a time after which to come again.
+func (e *Error) Retry(after time.Duration) *Error {
+	c := *e
+	c.RetryAfter = after
 	return &c
 }
 

@@ -9,7 +9,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 )
@@ -109,11 +111,21 @@ func (p *Problem) GetHeaders() http.Header {
 	h := http.Header{}
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", strconv.FormatInt(p.retryAfter(), 10))
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="aurea"`)
 	}
 	return h
+}
+
+// retryAfter is when to come again, in whole seconds.
+func (p *Problem) retryAfter() int64 {
+	const most = 3600
+	var f *fault.Error
+	if !errors.As(p.cause, &f) {
+		return 1
+	}
+	return min(max(int64(math.Ceil(f.RetryAfter.Seconds())), 1), most)
 }
 
 // ContentType returns the media type of a problem, whatever was asked for.
