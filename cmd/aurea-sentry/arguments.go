@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -63,8 +64,8 @@ func arguments(c spawn.Create, conf *config.Config) (args *sandbox.Args, closeFi
 	if c.Groups.Into != "" {
 		args.CloneIntoCgroupFD = open(c.Groups.Into, os.O_RDONLY|unix.O_DIRECTORY)
 	}
-	// These reach our own main, which joins and forgets them. gVisor has no use
-	// for what it calls sinks without a configuration of them.
+	// These reach our own package join, which forgets them. gVisor has no use for
+	// what it calls sinks without a configuration of them.
 	for _, path := range c.Groups.Files {
 		args.SinkFiles = append(args.SinkFiles, open(path, os.O_WRONLY))
 	}
@@ -78,20 +79,33 @@ func arguments(c spawn.Create, conf *config.Config) (args *sandbox.Args, closeFi
 // joined returns an error unless the sentry is in all of its groups. No code of
 // a user's runs before.
 func joined(groups spawn.Groups, pid int) error {
-	files := groups.Files
+	var folders []string
 	if groups.Into != "" {
-		files = append([]string{filepath.Join(groups.Into, "cgroup.procs")}, files...)
+		folders = append(folders, groups.Into)
 	}
-	for _, file := range files {
-		members, err := os.ReadFile(file)
+	for _, file := range groups.Files {
+		folders = append(folders, filepath.Dir(file))
+	}
+	for _, folder := range folders {
+		members, err := os.ReadFile(filepath.Join(folder, "cgroup.procs"))
 		if err != nil {
 			return fmt.Errorf("check the sentry's groups: %w", err)
 		}
 		if !hasLine(members, strconv.Itoa(pid)) {
-			return fmt.Errorf("the sentry is not in its group %s", filepath.Dir(file))
+			return fmt.Errorf("the sentry is not in its group %s", folder)
 		}
 	}
 	return nil
+}
+
+// hasLine reports whether a line of the text is exactly this.
+func hasLine(text []byte, line string) bool {
+	for l := range bytes.Lines(text) {
+		if string(bytes.TrimSpace(l)) == line {
+			return true
+		}
+	}
+	return false
 }
 
 // shown is how gVisor asks for the size of the machine that programs see. It is

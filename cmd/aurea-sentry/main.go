@@ -4,8 +4,8 @@
 //   - "spawn" is the helper of a worker that makes sandboxes, one at a time
 //     (package internal/spawn says how it is asked);
 //   - "boot" is the process of a sandbox, which the spawner starts from this
-//     same binary, and "umount" one that it needs for a moment (package
-//     unmount). Nobody else calls them.
+//     same binary into control groups of its own (package join), and "umount"
+//     one that it needs for a moment (package unmount). Nobody else calls them.
 package main
 
 import (
@@ -21,7 +21,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
-	_ "github.com/aurea-dev/aurea/cmd/aurea-sentry/unmount" // first of all, and for its effect
+	_ "github.com/aurea-dev/aurea/cmd/aurea-sentry/join"    // first of all, and for their effect
+	_ "github.com/aurea-dev/aurea/cmd/aurea-sentry/unmount" //
 )
 
 //go:generate go run ./seccompgen -o seccomp_amd64.go
@@ -58,11 +59,7 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == "spawn" {
 		os.Exit(spawner())
 	}
-	args, err := joinGroups(os.Args)
-	if err != nil {
-		os.Exit(1) // the spawner hears the silence, and the group is empty
-	}
-	os.Args = stay(args)
+	os.Args = stay(os.Args)
 	keepQuiet()
 
 	// The table is filled once, on first use: use it first, then replace it.

@@ -121,7 +121,10 @@ func (f *benchField) open(ctx context.Context) error {
 		if runsc == "" {
 			runsc = filepath.Join(filepath.Dir(f.binary), "runsc")
 		}
-		f.program(reference, runsc, "make bench builds it", bench.Runsc)
+		f.program(reference, runsc, "make bench builds it", func(program, folder string) bench.Contender {
+			return bench.Runsc(program, folder, f.group)
+		})
+		f.program("runsc run, no groups", runsc, "make bench builds it", bench.RunscBare)
 	}
 	engine := f.engine(ctx)
 	flags := map[string]string{}

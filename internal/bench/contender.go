@@ -155,24 +155,30 @@ func wait() []string { return []string{"/usr/bin/sleep", "infinity"} }
 // Runc runs commands by runc over this machine's own /usr. Its folder holds
 // the bundles.
 func Runc(runc, folder string) Contender {
-	return runtimeLine(folder, runc, "--root", filepath.Join(folder, "runc")).contender("runc run")
+	return runtimeLine(folder, "", runc, "--root", filepath.Join(folder, "runc")).contender("runc run")
 }
 
-// Runsc does the same by gVisor's own program, without a network, and without
-// groups of its own, in which nobody would count what it uses.
-func Runsc(runsc, folder string) Contender {
-	return runtimeLine(folder, runsc, "--root", filepath.Join(folder, "runsc"), "--network=none", "--ignore-cgroups").contender("runsc run")
+// Runsc does the same by gVisor's own program, without a network. Each sandbox
+// is in a control group of its own, as each of ours is, below the given one.
+func Runsc(runsc, folder, group string) Contender {
+	return runtimeLine(folder, group, runsc, "--root", filepath.Join(folder, "runsc"), "--network=none").contender("runsc run")
 }
 
-func runtimeLine(folder string, tool ...string) *commandLine {
+// RunscBare is Runsc without control groups: nothing bounds or counts what its
+// sandboxes use.
+func RunscBare(runsc, folder string) Contender {
+	return runtimeLine(folder, "", runsc, "--root", filepath.Join(folder, "runsc"), "--network=none", "--ignore-cgroups").contender("runsc run, no groups")
+}
+
+func runtimeLine(folder, group string, tool ...string) *commandLine {
 	say := func(words ...string) []string { return append(append([]string{}, tool...), words...) }
 	return &commandLine{
 		run: func(id string, command []string) ([]string, error) {
-			bundle, err := writeBundle(folder, command)
+			bundle, err := writeBundle(folder, group, id, command)
 			return say("run", "--bundle", bundle, id), err
 		},
 		create: func(id string) ([]string, error) {
-			bundle, err := writeBundle(folder, wait())
+			bundle, err := writeBundle(folder, group, id, wait())
 			return say("run", "--detach", "--bundle", bundle, id), err
 		},
 		exec:    func(id string, command []string) []string { return say(append([]string{"exec", id}, command...)...) },
@@ -181,29 +187,32 @@ func runtimeLine(folder string, tool ...string) *commandLine {
 }
 
 // writeBundle writes an OCI bundle for a command over this machine's /usr, if
-// it is not there yet.
-func writeBundle(folder string, command []string) (string, error) {
+// it is not there yet. One that names a control group is for one sandbox.
+func writeBundle(folder, group, id string, command []string) (string, error) {
 	dir := filepath.Join(folder, "bundle-"+filepath.Base(command[0]))
+	linux := map[string]any{}
+	if group != "" {
+		dir = filepath.Join(folder, "bundle-"+id)
+		linux["cgroupsPath"] = filepath.Join(group, id)
+		linux["resources"] = map[string]any{"memory": map[string]any{"limit": 512 << 20}, "pids": map[string]any{"limit": 512}}
+	}
 	config := filepath.Join(dir, "config.json")
 	if _, err := os.Stat(config); err == nil {
 		return dir, nil
 	}
-	root := filepath.Join(dir, "root")
-	for _, name := range []string{"usr", "proc", "dev"} {
-		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
-			return "", fmt.Errorf("make a bundle: %w", err)
-		}
+	root, err := writeRoot(folder)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
 	}
-	for _, name := range []string{"bin", "lib", "lib64"} {
-		if err := os.Symlink("usr/"+name, filepath.Join(root, name)); err != nil {
-			return "", fmt.Errorf("make a bundle: %w", err)
-		}
+	if err != nil {
+		return "", fmt.Errorf("make a bundle: %w", err)
 	}
 	type object = map[string]any
 	var spaces []object
 	for _, name := range []string{"pid", "ipc", "uts", "mount", "network"} {
 		spaces = append(spaces, object{"type": name})
 	}
+	linux["namespaces"] = spaces
 	body, err := json.Marshal(object{
 		"ociVersion": "1.0.2",
 		"process": object{
@@ -217,12 +226,31 @@ func writeBundle(folder string, command []string) (string, error) {
 			{"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": []string{"nosuid", "mode=755"}},
 			{"destination": "/usr", "type": "bind", "source": "/usr", "options": []string{"rbind", "ro"}},
 		},
-		"linux": object{"namespaces": spaces},
+		"linux": linux,
 	})
 	if err != nil {
 		return "", fmt.Errorf("make a bundle: %w", err)
 	}
 	return dir, os.WriteFile(config, body, 0o600)
+}
+
+// writeRoot makes the root of all bundles, if it is not there yet.
+func writeRoot(folder string) (string, error) {
+	root := filepath.Join(folder, "root")
+	if _, err := os.Stat(root); err == nil {
+		return root, nil
+	}
+	for _, name := range []string{"usr", "proc", "dev"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			return "", fmt.Errorf("make a bundle: %w", err)
+		}
+	}
+	for _, name := range []string{"bin", "lib", "lib64"} {
+		if err := os.Symlink("usr/"+name, filepath.Join(root, name)); err != nil {
+			return "", fmt.Errorf("make a bundle: %w", err)
+		}
+	}
+	return root, nil
 }
 
 // DockerRun runs commands by the Docker command line, in the engine at host.

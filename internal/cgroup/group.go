@@ -185,7 +185,9 @@ func (g *Group) Paths() Paths {
 
 // Join says how a process gets into the group: it is to be cloned into the
 // folder Into where that is not empty, and then, before anything else, to write
-// "0" to each of Files.
+// "0" to each of Files. That moves the thread that writes, for which the kernel
+// waits for nobody; the process must have no other, or leave them behind by
+// calling a program.
 type Join struct {
 	Into  string   `json:"into,omitempty"`
 	Files []string `json:"files,omitempty"`
@@ -198,7 +200,7 @@ func (g *Group) Join() Join {
 		if p.t.version == 2 {
 			j.Into = filepath.Join(p.t.dir, p.path)
 		} else {
-			j.Files = append(j.Files, filepath.Join(p.t.dir, p.path, "cgroup.procs"))
+			j.Files = append(j.Files, filepath.Join(p.t.dir, p.path, "tasks"))
 		}
 	}
 	return j
