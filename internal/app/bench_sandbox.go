@@ -58,7 +58,7 @@ func benchSandbox() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.lives.Rounds, "rounds", 20, "lives of each, one after the other")
-	f.IntVar(&o.lives.Idle, "idle", 10, "sandboxes that wait at once, for their memory")
+	f.IntVar(&o.lives.Idle, "idle", 50, "sandboxes that wait at once, for their memory")
 	f.IntVar(&o.lives.Rate, "rate", 40, "lives of each, several at once, for the rate")
 	f.StringSliceVar(&o.only, "only", nil, "measure only these, such as gvisor, runsc, bare")
 	f.StringVar(&o.runsc, "runsc", "", "gVisor's own program; by default runsc beside this binary")
