@@ -55,7 +55,7 @@ func TestSandboxesComparesEveryStage(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if strings.Join(names, " ") != "life create true python destroy" {
+	if strings.Join(names, ", ") != "life, create, first true, true, python, destroy" {
 		t.Errorf("stages %q", names)
 	}
 	var out bytes.Buffer
