@@ -12,9 +12,9 @@ LDFLAGS  = -s -w -X github.com/aurea-dev/aurea/internal/cli.version=$(VERSION)
 GOBUILD  = go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 TOOL     = go tool -modfile=tools/go.mod
 # What runs many goroutines is tested a second time under the race detector.
-RACE     = $$(go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch -e /internal/corpustest)
+RACE     = go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch -e /internal/corpustest
 
-.PHONY: help up build release package test vet race cover lint fmt bench crash adopt gen clean
+.PHONY: help up build release package test vet race raced cover lint fmt bench crash adopt gen clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ vet: ## go vet
 	go vet ./...
 
 race: ## run the suites under the race detector
-	CGO_ENABLED=1 go test -race -timeout 20m $(RACE)
+	CGO_ENABLED=1 go test -race -timeout 20m $$($(RACE))
+
+raced: # names what race runs
+	@$(RACE)
 
 cover: ## write coverage.html
 	go test -timeout 20m -coverpkg=./internal/...,./client/... -coverprofile=coverage.out ./...
