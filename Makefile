@@ -14,7 +14,7 @@ TOOL     = go tool -modfile=tools/go.mod
 # What runs many goroutines is tested a second time under the race detector.
 RACE     = go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch -e /internal/corpustest
 
-.PHONY: help up build release package test vet race raced cover lint fmt bench crash adopt gen clean
+.PHONY: help up build release package test vet race raced cover lint fmt bench soak crash adopt gen clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,7 +64,11 @@ fmt: ## format the code
 
 bench: build bin/runsc ## measure; prints ratios and rates, asserts nothing
 	bin/aurea bench sandbox
+	bin/aurea bench run
 	bin/aurea bench queue
+
+soak: build ## ten thousand runs in a row, one in ten hostile; fails when anything leaks
+	bin/aurea bench soak
 
 # gVisor's own program, of the version that we link, to compare with.
 bin/runsc: go.mod tools/runsc.mod

@@ -110,22 +110,7 @@ type benchField struct {
 
 // open gets everybody ready who was asked for.
 func (f *benchField) open(ctx context.Context) error {
-	if f.asked("bare") {
-		f.contenders = append(f.contenders, bench.Bare())
-	}
-	if f.asked("runc") {
-		f.program("runc run", "runc", "it comes with Docker", bench.Runc)
-	}
-	if f.asked("runsc") {
-		runsc := f.options.runsc
-		if runsc == "" {
-			runsc = filepath.Join(filepath.Dir(f.binary), "runsc")
-		}
-		f.program(reference, runsc, "make bench builds it", func(program, folder string) bench.Contender {
-			return bench.Runsc(program, folder, f.group)
-		})
-		f.program("runsc run, no groups", runsc, "make bench builds it", bench.RunscBare)
-	}
+	f.programs()
 	engine := f.engine(ctx)
 	flags := map[string]string{}
 	if f.options.data != "" {
@@ -147,6 +132,26 @@ func (f *benchField) open(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// programs adds those of others that are programs.
+func (f *benchField) programs() {
+	if f.asked("bare") {
+		f.contenders = append(f.contenders, bench.Bare())
+	}
+	if f.asked("runc") {
+		f.program("runc run", "runc", "it comes with Docker", bench.Runc)
+	}
+	if f.asked("runsc") {
+		runsc := f.options.runsc
+		if runsc == "" {
+			runsc = filepath.Join(filepath.Dir(f.binary), "runsc")
+		}
+		f.program(reference, runsc, "make bench builds it", func(program, folder string) bench.Contender {
+			return bench.Runsc(program, folder, f.group)
+		})
+		f.program("runsc run, no groups", runsc, "make bench builds it", bench.RunscBare)
+	}
 }
 
 func (f *benchField) asked(name string) bool {

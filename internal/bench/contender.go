@@ -22,9 +22,15 @@ import (
 // Left is a contender that cannot be measured here, and why.
 func Left(name, why string) Contender { return Contender{Name: name, Missing: why} }
 
+// The names of those that others are compared with.
+const (
+	bareName  = "bare process"
+	runscName = "runsc run"
+)
+
 // Bare runs commands as processes of this machine, with no wall at all.
 func Bare() Contender {
-	return Contender{Name: "bare process", Run: func(ctx context.Context, command ...string) error {
+	return Contender{Name: bareName, Run: func(ctx context.Context, command ...string) error {
 		return run(ctx, command...)
 	}}
 }
@@ -161,7 +167,7 @@ func Runc(runc, folder string) Contender {
 // Runsc does the same by gVisor's own program, without a network. Each sandbox
 // is in a control group of its own, as each of ours is, below the given one.
 func Runsc(runsc, folder, group string) Contender {
-	return runtimeLine(folder, group, runsc, "--root", filepath.Join(folder, "runsc"), "--network=none").contender("runsc run")
+	return runtimeLine(folder, group, runsc, "--root", filepath.Join(folder, "runsc"), "--network=none").contender(runscName)
 }
 
 // RunscBare is Runsc without control groups: nothing bounds or counts what its

@@ -66,3 +66,46 @@ func (s Sandboxes) Print(w io.Writer) error {
 	}
 	return nil
 }
+
+// Print writes the result as a person reads it.
+func (s Runs) Print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "language\tclients\t\tp50\tp95\tp99\tCPU\twarm\t× bare\t")
+	for _, r := range s.Rows {
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t\n", r.Language, r.Clients, r.Name, round(r.P50), round(r.P95), round(r.P99), round(r.CPU), share(r.Warm), r.Ratio)
+	}
+	if len(s.Rates) > 0 {
+		fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t")
+		fmt.Fprintf(t, "sustained, %d cores\tclients\t\truns/s\truns\twarm\tCPU per run\tmanager, worker\t× %s\t\n", s.Cores, runscName)
+	}
+	for _, r := range s.Rates {
+		parts := "-"
+		if len(r.Parts) > 0 {
+			parts = fmt.Sprintf("%s, %s", round(r.Parts["manager"]), round(r.Parts["worker"]))
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%.1f\t%d\t%s\t%s\t%s\t%.2f\t\n", r.Language, r.Clients, r.Name, r.PerSecond, r.Runs, share(r.Warm), round(r.CPU), parts, r.Ratio)
+	}
+	if len(s.Stages) > 0 {
+		fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t")
+		fmt.Fprintln(t, "language\t\twhere the time goes, 1 client\tp50\t")
+	}
+	for _, r := range s.Stages {
+		fmt.Fprintf(t, "%s\t\t%s: %s\t%s\t\n", r.Language, r.Name, r.Stage, round(r.P50))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, l := range s.Left {
+		fmt.Fprintf(w, "left out: %s %s: %s\n", l.Name, l.Language, l.Why)
+	}
+	return nil
+}
+
+// share writes a part of all; what has no pool has none.
+func share(part float64) string {
+	if part == 0 {
+		return "-"
+	}
+	const all = 100
+	return fmt.Sprintf("%.0f %%", all*part)
+}

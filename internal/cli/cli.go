@@ -42,6 +42,9 @@ type Program struct {
 	Diagnose func(ctx context.Context, s Start, logs []string, w io.Writer) error
 	// Images opens the images of this machine.
 	Images func(cfg *config.Config) (*image.Store, error)
+	// Once runs a server for as long as use takes, which gets its address; nil
+	// where none can be started.
+	Once func(ctx context.Context, s Start, use func(ctx context.Context, server string) error) error
 	// Builds makes images from Dockerfiles on this machine.
 	Builds func(cfg *config.Config) (Builder, error)
 	// More are commands from elsewhere, such as bench; nil is none.

@@ -119,6 +119,10 @@ const (
 // logs them once.
 func (c *Config) Notes() []string { return c.notes }
 
+// Given reports whether somebody set a setting, named by its key, rather than
+// left it at its default.
+func (c *Config) Given(key string) bool { return c.origins[key] != FromDefault }
+
 // Loopback reports whether only this machine can reach the server, in which
 // case no key is asked for.
 func (c *Config) Loopback() bool { return isLoopback(c.Host) }

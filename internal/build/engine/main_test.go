@@ -48,7 +48,7 @@ func host(t *testing.T) string {
 		}
 		t.Skip(why)
 	}
-	docker.once.Do(func() { docker.Engine, docker.err = dockertest.StartWithBase(context.Background()) })
+	docker.once.Do(func() { docker.Engine, docker.err = dockertest.StartWithBase(context.Background(), "") })
 	if docker.err != nil {
 		t.Fatal(docker.err)
 	}

@@ -73,8 +73,15 @@ func StartMapped(ctx context.Context) (*Engine, error) { return start(ctx, setup
 // of its own that reaches nothing else. It has WorkerBase instead of Image.
 func StartNetworked(ctx context.Context) (*Engine, error) { return start(ctx, setup{networked: true}) }
 
-// StartWithBase starts a plain engine that has WorkerBase instead of Image.
-func StartWithBase(ctx context.Context) (*Engine, error) { return start(ctx, setup{base: true}) }
+// StartWithBase starts a plain engine that has WorkerBase instead of Image, with
+// its containers in groups below the given one; "" is the engine's own.
+func StartWithBase(ctx context.Context, group string) (*Engine, error) {
+	s := setup{base: true}
+	if group != "" {
+		s.args = []string{"--cgroup-parent", group}
+	}
+	return start(ctx, s)
+}
 
 // setup is how an engine differs from a plain one.
 type setup struct {

@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// Server is a manager and a worker that do runs, as processes of their own.
+type Server struct {
+	*rig
+	// Data is their folder.
+	Data string
+	http   *http.Client
+	remove func()
+}
+
+// Serve starts a manager and a worker with real sandboxes, from the images of a
+// folder, and waits until they are ready. env is for both.
+func (b *Bench) Serve(ctx context.Context, images string, env ...string) (_ *Server, err error) {
+	data, remove, err := folder("")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{rig: &rig{}, Data: data, http: caller(), remove: remove}
+	s.http.Timeout = 10 * time.Minute
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s.url = "http://127.0.0.1:" + strconv.Itoa(port)
+	manager, err := b.start("manager", append([]string{"AUREA_DATA=" + data, "HOST=127.0.0.1", "PORT=" + strconv.Itoa(port)}, env...)...)
+	if err != nil {
+		return nil, err
+	}
+	s.procs = append(s.procs, manager)
+	if err := s.await(ctx, "/ready", manager); err != nil {
+		return nil, err
+	}
+	worker, err := b.start("worker", append([]string{
+		"MANAGER_URL=" + s.url, "WORKER_ID=bench", "AUREA_DATA=" + data, "SANDBOX_BASE=" + filepath.Join(data, "sandbox"), "AUREA_IMAGES=" + images,
+		"AUREA_DRAIN_TIMEOUT=0s",
+	}, env...)...)
+	if err != nil {
+		return nil, err
+	}
+	s.procs = append(s.procs, worker)
+	return s, s.awaitSandboxes(ctx, worker)
+}
+
+// awaitSandboxes waits until the worker serves, and its pool is full.
+func (s *Server) awaitSandboxes(ctx context.Context, worker *process) error {
+	const often, most = 50 * time.Millisecond, 10 * time.Minute // the first image takes a while
+	ctx, cancel := context.WithTimeoutCause(ctx, most, errors.New("no sandboxes were to be had within ten minutes"))
+	defer cancel()
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	for {
+		var health struct {
+			Available bool `json:"sandbox_available"`
+		}
+		if _, err := s.get(ctx, "/health", &health); err == nil && health.Available {
+			if full, err := s.poolIsFull(ctx); err == nil && full {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-worker.done:
+			return errors.New("the worker ended instead of starting; run with --verbose to see why")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// poolView is what is read of the pool.
+type poolView struct {
+	Classes []struct {
+		Wanted  int `json:"wanted"`
+		Waiting int `json:"waiting"`
+	} `json:"classes"`
+}
+
+func (s *Server) poolIsFull(ctx context.Context) (bool, error) {
+	var p poolView
+	if _, err := s.get(ctx, "/api/v1/pool", &p); err != nil {
+		return false, err
+	}
+	for _, c := range p.Classes {
+		if c.Waiting < c.Wanted {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// runView is what is read of the answer to a run.
+type runView struct {
+	Success bool    `json:"success"`
+	Exit    int     `json:"exit_code"`
+	Stdout  string  `json:"stdout"`
+	Stderr  string  `json:"stderr"`
+	Verdict string  `json:"verdict"`
+	Warm    bool    `json:"warm"`
+	Seconds float64 `json:"execution_time"`
+	Timing  struct {
+		Warm   bool `json:"warm"`
+		Stages []struct {
+			Name string  `json:"name"`
+			Took float64 `json:"seconds"`
+		} `json:"stages"`
+	} `json:"timing"`
+}
+
+// run asks for one run and returns its answer.
+func (s *Server) run(ctx context.Context, request any) (runView, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return runView{}, err
+	}
+	var v runView
+	_, err = call(ctx, s.http, http.MethodPost, s.url+"/run?debug=timing", string(body), &v)
+	return v, err
+}
+
+// Runner is this server as one way to run programs.
+func (s *Server) Runner(name string) Runner {
+	return Runner{Name: name, CPUs: s.cpus, Do: func(ctx context.Context, h Hello) (Ran, error) {
+		v, err := s.run(ctx, map[string]any{"code": h.Code, "language": h.Language})
+		if err == nil && (!v.Success || v.Stdout != "hello\n") {
+			err = fmt.Errorf("it ended with %d (%s): %q %q", v.Exit, v.Verdict, v.Stdout, v.Stderr)
+		}
+		if err != nil {
+			return Ran{}, err
+		}
+		ran := Ran{Warm: v.Warm || v.Timing.Warm}
+		for _, stage := range v.Timing.Stages {
+			ran.Stages = append(ran.Stages, Took{stage.Name, time.Duration(stage.Took * float64(time.Second))})
+		}
+		return ran, nil
+	}}
+}
+
+func (s *Server) cpus() map[string]time.Duration {
+	used := s.cpu()
+	return map[string]time.Duration{"manager": used[0], "worker": used[1]}
+}
+
+// Close stops both and removes their folder.
+func (s *Server) Close() {
+	s.tearDown()
+	s.http.CloseIdleConnections()
+	s.remove()
+}

@@ -1,2 +1,0 @@
-(echo in background) & wait $!
-echo "code $?"; jobs

@@ -1,1 +1,0 @@
-for ((i = 0; i < 5000; i++)); do echo "$i xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"; done

@@ -1,2 +1,0 @@
-# corpus: {"args": ["a b"]}
-tr '\0' '\n' </proc/$$/cmdline

@@ -1,1 +1,0 @@
-pwd; echo "$PWD" "$OLDPWD"; ls; cd /tmp && echo "$PWD $OLDPWD"

@@ -1,2 +1,0 @@
-echo before
-exec sh -c 'echo replaced; exit 4'

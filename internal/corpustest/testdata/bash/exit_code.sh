@@ -1,1 +1,0 @@
-echo out; exit 42

@@ -1,2 +1,0 @@
-no_such_program_here
-echo "code $?"

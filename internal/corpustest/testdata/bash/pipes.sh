@@ -1,2 +1,0 @@
-printf 'b\na\nc\n' | sort | tr a-z A-Z | sed 's/^/> /'
-echo "${PIPESTATUS[*]}"

@@ -1,3 +1,0 @@
-false | true; echo $?
-set -o pipefail
-false | true; echo $?

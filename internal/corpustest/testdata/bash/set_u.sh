@@ -1,4 +1,0 @@
-set -u
-echo before
-echo "$not_set"
-echo never

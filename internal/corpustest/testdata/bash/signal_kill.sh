@@ -1,2 +1,0 @@
-echo before
-kill -KILL $$

@@ -1,2 +1,0 @@
-yes | head -2
-echo "${PIPESTATUS[@]}"

@@ -1,3 +1,0 @@
-echo before
-kill -TERM $$
-echo never

@@ -1,2 +1,0 @@
-# corpus: {"stdin": "all of it\nand more"}
-cat

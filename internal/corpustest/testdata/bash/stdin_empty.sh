@@ -1,3 +1,0 @@
-read -r x; echo "code $? <$x>"
-[ -t 0 ]; echo $?
-[ -p /dev/stdin ]; echo $?

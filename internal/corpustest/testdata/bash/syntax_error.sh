@@ -1,4 +1,0 @@
-echo before
-if true; then
-  echo "unclosed
-fi

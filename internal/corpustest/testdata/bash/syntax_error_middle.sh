@@ -1,4 +1,0 @@
-echo one
-echo two
-) oops
-echo three

@@ -1,3 +1,0 @@
-trap 'echo "error at $LINENO"' ERR
-false
-echo goes on

@@ -1,3 +1,0 @@
-trap 'echo "trap, code $?"' EXIT
-echo body
-exit 6

@@ -1,3 +1,0 @@
-trap 'echo got INT' INT
-kill -INT $$
-echo lives on

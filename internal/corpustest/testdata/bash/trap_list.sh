@@ -1,2 +1,0 @@
-trap
-trap -p INT TERM

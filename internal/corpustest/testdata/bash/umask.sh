@@ -1,1 +1,0 @@
-umask; ulimit -n; ulimit -c

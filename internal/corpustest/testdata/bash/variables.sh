@@ -1,1 +1,0 @@
-compgen -v | grep -v -e RANDOM -e SRANDOM -e BASHPID -e EPOCH -e SECONDS | sort

@@ -1,1 +1,0 @@
-console.log(process._getActiveHandles().length, process.getActiveResourcesInfo ? process.getActiveResourcesInfo() : [])

@@ -1,2 +1,0 @@
-process.stdout.write('z'.repeat(30000))
-process.exit(3)

@@ -1,1 +1,0 @@
-for (let i = 0; i < 20000; i++) console.log(i, 'x'.repeat(40))

@@ -1,1 +1,0 @@
-console.log('x'); process.exit(42)

@@ -1,2 +1,0 @@
-process.exitCode = 9
-console.log('runs to its end')

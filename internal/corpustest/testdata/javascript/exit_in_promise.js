@@ -1,2 +1,0 @@
-Promise.resolve().then(() => { console.log('micro'); process.exit(2) })
-setTimeout(() => console.log('never'), 0)

@@ -1,2 +1,0 @@
-#!/usr/bin/env node
-console.log(new Error('x').stack.split('\n')[1].trim())

@@ -1,1 +1,0 @@
-console.log(process.eventNames().map(String).sort(), process.listenerCount('exit'), process.listenerCount('SIGINT'))

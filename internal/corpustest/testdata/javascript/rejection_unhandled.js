@@ -1,2 +1,0 @@
-Promise.reject(new Error('nobody handles this'))
-console.log('printed first')

@@ -1,1 +1,0 @@
-console.log(Object.keys(require.cache))

@@ -1,5 +1,0 @@
-process.on('SIGUSR2', s => { console.log('got', s); clearInterval(t) })
-process.on('SIGTERM', s => console.log('got', s))
-const t = setInterval(() => {}, 1000)
-process.kill(process.pid, 'SIGTERM')
-setImmediate(() => process.kill(process.pid, 'SIGUSR2'))

@@ -1,3 +1,0 @@
-function here() { return new Error('x').stack }
-console.log(here())
-console.log(Error.stackTraceLimit)

@@ -1,2 +1,0 @@
-// corpus: {"stdin": "nobody reads this"}
-console.log('done')

@@ -1,3 +1,0 @@
-'use strict'
-console.log((function () { return this })())
-undeclared = 1

@@ -1,2 +1,0 @@
-const x = await Promise.resolve(1)
-console.log(x)

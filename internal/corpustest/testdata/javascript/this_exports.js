@@ -1,1 +1,0 @@
-console.log(this === module.exports, this === exports, typeof globalThis, Object.keys(this))

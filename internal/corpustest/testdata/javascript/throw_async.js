@@ -1,2 +1,0 @@
-async function f() { await null; throw new Error('async') }
-f()

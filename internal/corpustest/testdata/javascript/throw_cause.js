@@ -1,1 +1,0 @@
-try { JSON.parse('{bad') } catch (e) { throw new Error('outer', { cause: e }) }

@@ -1,1 +1,0 @@
-setTimeout(() => { throw new Error('in a timer') }, 1)

@@ -1,5 +1,0 @@
-console.log('before')
-function f(x) {
-  return x.missing.deep
-}
-f({})

@@ -1,2 +1,0 @@
-process.emitWarning('take care', { code: 'W1', detail: 'more' })
-new Buffer(1)

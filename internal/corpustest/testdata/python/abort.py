@@ -1,3 +1,0 @@
-import os, sys
-print("before", flush=True)
-os.abort()

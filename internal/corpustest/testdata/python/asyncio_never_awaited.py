@@ -1,3 +1,0 @@
-async def f(): pass
-f()
-print("after")

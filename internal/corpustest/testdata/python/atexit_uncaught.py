@@ -1,3 +1,0 @@
-import atexit
-atexit.register(print, "still runs")
-raise KeyError("uncaught")

@@ -1,1 +1,0 @@
-﻿print("after a byte order mark")

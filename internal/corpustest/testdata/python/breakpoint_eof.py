@@ -1,4 +1,0 @@
-def f():
-    x = 1
-    breakpoint()
-f()

@@ -1,3 +1,0 @@
-print("one")
-print("two")
-raise ValueError("line three")

@@ -1,2 +1,0 @@
-"""The module's own text."""
-print(__doc__)

@@ -1,4 +1,0 @@
-class Code:
-    def __str__(self):
-        return "an object as code"
-raise SystemExit(Code())

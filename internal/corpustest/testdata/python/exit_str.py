@@ -1,3 +1,0 @@
-import sys
-print("out")
-sys.exit("a message for stderr ü")

@@ -1,2 +1,0 @@
-import faulthandler
-print(faulthandler.is_enabled())

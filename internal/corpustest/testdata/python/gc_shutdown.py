@@ -1,4 +1,0 @@
-class Late:
-    def __del__(self): print("del at the end")
-keep = Late()
-print("body")

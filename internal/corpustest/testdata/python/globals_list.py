@@ -1,2 +1,0 @@
-print(sorted(globals()))
-print(sorted(k for k in dir() if not k.startswith('__')))

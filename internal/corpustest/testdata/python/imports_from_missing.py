@@ -1,1 +1,0 @@
-from os import no_such_name

@@ -1,4 +1,0 @@
-def work():
-    raise KeyboardInterrupt
-
-work()

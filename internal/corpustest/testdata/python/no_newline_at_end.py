@@ -1,2 +1,0 @@
-print("last line without newline")
-print("x")

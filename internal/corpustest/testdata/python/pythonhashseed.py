@@ -1,3 +1,0 @@
-# corpus: {"env": {"PYTHONHASHSEED": "0"}}
-import sys
-print(hash("stable"), sys.flags.hash_randomization)

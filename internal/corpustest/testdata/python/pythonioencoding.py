@@ -1,2 +1,0 @@
-# corpus: {"env": {"PYTHONIOENCODING": "latin-1"}}
-print("grüße")

@@ -1,3 +1,0 @@
-# corpus: {"env": {"PYTHONPATH": "/opt/x:/opt/y"}}
-import sys
-print(sys.path)

@@ -1,3 +1,0 @@
-# corpus: {"env": {"PYTHONWARNINGS": "error"}}
-import warnings
-warnings.warn("becomes an error")

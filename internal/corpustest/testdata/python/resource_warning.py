@@ -1,4 +1,0 @@
-def leak():
-    open("/dev/null")
-leak()
-print("no warning by default")

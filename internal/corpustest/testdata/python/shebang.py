@@ -1,3 +1,0 @@
-#!/usr/bin/env python3
-import sys
-print("line", sys._getframe().f_lineno)

@@ -1,5 +1,0 @@
-try:
-    input()
-except EOFError as e:
-    print("EOF:", e)
-input()

@@ -1,2 +1,0 @@
-# corpus: {"stdin": "print('code from stdin', __name__)\n"}
-exec(open(0).read())

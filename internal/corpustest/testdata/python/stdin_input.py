@@ -1,4 +1,0 @@
-# corpus: {"stdin": "Ada\n"}
-name = input("name? ")
-print("hello", name)
-input("again? ")

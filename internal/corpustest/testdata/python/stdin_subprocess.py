@@ -1,5 +1,0 @@
-# corpus: {"stdin": "line one\nline two\n"}
-import subprocess, sys
-print("first", flush=True)
-subprocess.run(["cat"])
-print("last")

@@ -1,2 +1,0 @@
-# corpus: {"stdin": "nobody reads this\n"}
-print("done without reading")

@@ -1,3 +1,0 @@
-import sys
-for i in range(20000):
-    print(i, "x" * 40)

@@ -1,4 +1,0 @@
-import sys
-sys.stdout.write("y" * 1000000)
-sys.stdout.write("\n")
-sys.stderr.write("z" * 100000)

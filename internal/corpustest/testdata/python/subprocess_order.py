@@ -1,4 +1,0 @@
-import subprocess, sys
-print("parent first", flush=True)
-subprocess.run(["echo", "child"])
-print("parent last")

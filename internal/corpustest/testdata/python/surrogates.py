@@ -1,2 +1,0 @@
-print("ok")
-print("lone \udc80 surrogate")

@@ -1,2 +1,0 @@
-# -*- coding: no-such-encoding -*-
-print("x")

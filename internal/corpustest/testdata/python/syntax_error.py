@@ -1,3 +1,0 @@
-print("this never prints")
-def f(:
-    pass

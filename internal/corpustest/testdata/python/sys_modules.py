@@ -1,3 +1,0 @@
-import sys
-for name in sorted(sys.modules):
-    print(name)

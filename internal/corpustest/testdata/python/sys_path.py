@@ -1,3 +1,0 @@
-import sys
-for p in sys.path:
-    print(p)

@@ -1,2 +1,0 @@
-code = "def g():\n    raise KeyError('inside')\ng()\n"
-exec(compile(code, "<made>", "exec"))

@@ -1,1 +1,0 @@
-raise ExceptionGroup("several", [ValueError("a"), ExceptionGroup("inner", [TypeError("b"), KeyError("c")])])

@@ -1,2 +1,0 @@
-# corpus: {"files": {"broken.py": "x = 1\ny = (\n"}}
-import broken

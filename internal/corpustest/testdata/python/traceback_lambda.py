@@ -1,2 +1,0 @@
-run = lambda f: f()
-run(lambda: (yield_ := undefined_name))

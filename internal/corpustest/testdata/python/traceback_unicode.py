@@ -1,4 +1,0 @@
-def prüfe(größe):
-    raise ValueError("zu groß: 💥 " + "é" * größe)
-
-prüfe(3)
