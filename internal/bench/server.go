@@ -15,7 +15,7 @@ import (
 type Server struct {
 	*rig
 	// Data is their folder.
-	Data string
+	Data   string
 	http   *http.Client
 	remove func()
 }

@@ -36,10 +36,10 @@ func TestMain(m *testing.M) {
 	if program := os.Getenv(bareVariable); program != "" {
 		os.Exit(bareInit(program))
 	}
-	os.Exit(run(m))
+	os.Exit(testMain(m))
 }
 
-func run(m *testing.M) int {
+func testMain(m *testing.M) int {
 	if lack = debiantest.Missing(); lack == "" {
 		dir, err := os.MkdirTemp("", "aurea-bin")
 		if err != nil {

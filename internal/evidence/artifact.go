@@ -48,11 +48,11 @@ func CollectArtifacts(ctx context.Context, r io.Reader, b ArtifactBounds) (map[s
 	err := c.collect(tar.NewReader(limited))
 	switch {
 	case errors.Is(err, errEnding):
-		c.skipped.add("the rest", fmt.Sprintf("the folder holds more than the %d bytes that are looked at", b.Stream))
+		c.rest = fmt.Sprintf("the rest: the folder holds more than the %d bytes that are looked at", b.Stream)
 		err = nil
 	case err != nil && ctx.Err() != nil:
 		err = context.Cause(ctx)
-	case err == nil && !c.cut:
+	case err == nil && c.rest == "":
 		// A tar may be filled up behind its end, but not for ever.
 		const filling = 1 << 20
 		_, _ = io.Copy(io.Discard, io.LimitReader(limited, filling))
@@ -60,7 +60,7 @@ func CollectArtifacts(ctx context.Context, r io.Reader, b ArtifactBounds) (map[s
 	if len(c.taken) == 0 {
 		c.taken = nil
 	}
-	return c.taken, c.skipped.all(), err
+	return c.taken, c.left(), err
 }
 
 // artifacts is one collection under way.
@@ -68,9 +68,22 @@ type artifacts struct {
 	bounds  ArtifactBounds
 	entries int
 	bytes   int64
-	cut     bool // the stream was left before its end
 	taken   map[string]run.Artifact
 	skipped skips
+	more    int    // files beyond the count; each of them by name says nothing
+	rest    string // what is said of a stream that was left before its end
+}
+
+// left is what was not taken, and why.
+func (c *artifacts) left() []string {
+	all := c.skipped.all()
+	if c.more > 0 {
+		all = append(all, fmt.Sprintf("%d more: at most %d artifacts are taken", c.more, c.bounds.Count))
+	}
+	if c.rest != "" {
+		all = append(all, c.rest)
+	}
+	return all
 }
 
 func (c *artifacts) collect(stream *tar.Reader) error {
@@ -81,8 +94,7 @@ func (c *artifacts) collect(stream *tar.Reader) error {
 		}
 		if err == nil {
 			if c.entries++; c.entries > c.bounds.Entries {
-				c.skipped.add("the rest", fmt.Sprintf("the folder holds more than the %d entries that are looked at", c.bounds.Entries))
-				c.cut = true
+				c.rest = fmt.Sprintf("the rest: the folder holds more than the %d entries that are looked at", c.bounds.Entries)
 				return nil
 			}
 			err = c.entry(h, stream)
@@ -113,7 +125,8 @@ func (c *artifacts) entry(h *tar.Header, content io.Reader) error {
 	case h.Size < 0 || h.Size > c.bounds.FileBytes:
 		why = fmt.Sprintf("larger than %d bytes", c.bounds.FileBytes)
 	case len(c.taken) >= c.bounds.Count:
-		why = fmt.Sprintf("more than %d artifacts", c.bounds.Count)
+		c.more++
+		return nil
 	case h.Size > c.bounds.Bytes-c.bytes:
 		why = fmt.Sprintf("the artifacts are larger than %d bytes together", c.bounds.Bytes)
 	}

@@ -1,0 +1,152 @@
+package corpustest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// atATime is how many programs run at once, each of the ways.
+const atATime = 3
+
+// least is how many programs of each language the corpus has at least.
+var least = map[string]int{"python": 90, "javascript": 40, "bash": 30}
+
+// Every program of the corpus behaves in a cold sandbox as it does bare, byte
+// for byte, but for what the docs name.
+func TestCorpus(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	all, may := corpus(t), differences(t)
+	counted := map[string]int{}
+	for _, p := range all {
+		counted[p.Language]++
+	}
+	for lang, n := range least {
+		if counted[lang] < n {
+			t.Errorf("the corpus has %d programs in %s, and should have %d", counted[lang], lang, n)
+		}
+	}
+	runner := <-s.runner
+	compareAll(t, all, may, map[string]way{
+		"cold": func(p program) (outcome, error) { return throughWorker(runner, p, nil) },
+	})
+	for d := range may {
+		if d.way == "cold" {
+			t.Errorf("the docs name a difference of %s that is none: %s", d.way, d.program)
+		}
+	}
+}
+
+// way runs a program in one of the ways.
+type way func(p program) (outcome, error)
+
+// compareAll compares each way with the bare one. It takes the differences that
+// it meets out of may.
+func compareAll(t *testing.T, all []program, may map[difference]bool, ways map[string]way) {
+	t.Helper()
+	programs := make(chan program)
+	var mu sync.Mutex
+	var working sync.WaitGroup
+	for range atATime {
+		room := openBare(t)
+		working.Go(func() {
+			for p := range programs {
+				want, err := room.run(p)
+				if err != nil {
+					t.Errorf("%s, bare: %v", p.Name, err)
+					continue
+				}
+				for name, run := range ways {
+					got, err := run(p)
+					if err != nil {
+						t.Errorf("%s, %s: %v", p.Name, name, err)
+						continue
+					}
+					diff := cmp.Diff(want.normal(), got.normal())
+					d := difference{p.Name, name}
+					mu.Lock()
+					allowed := may[d]
+					if diff != "" {
+						delete(may, d)
+					}
+					mu.Unlock()
+					if diff != "" && !allowed {
+						t.Errorf("%s is not the same bare (-) and %s (+):\n%s", p.Name, name, diff)
+					}
+				}
+			}
+		})
+	}
+	for _, p := range all {
+		programs <- p
+	}
+	close(programs)
+	working.Wait()
+}
+
+// throughWorker runs a program as a manager has it run.
+func throughWorker(runner dispatch.Runner, p program, look func(run.Result) error) (outcome, error) {
+	var out [3]bytes.Buffer
+	res, err := runner.Run(context.Background(), p.order(uuid.NewString()), func(c dispatch.Chunk) error {
+		if int64(out[c.Stream].Len()) != c.Offset {
+			return fmt.Errorf("a piece at %d follows one that ends at %d", c.Offset, out[c.Stream].Len())
+		}
+		_, err := out[c.Stream].Write(c.Data)
+		return err
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	switch res.Verdict {
+	case sandbox.OK, sandbox.Failed, sandbox.Signal:
+	case sandbox.Timeout, sandbox.OOM, sandbox.Killed, sandbox.Lost, sandbox.Limit:
+		return outcome{}, fmt.Errorf("ended as %s: %s", res.Verdict, res.Cause)
+	}
+	if look != nil {
+		if err := look(res); err != nil {
+			return outcome{}, err
+		}
+	}
+	return outcome{Stdout: out[sandbox.Stdout].Bytes(), Stderr: out[sandbox.Stderr].Bytes(), Code: res.ExitCode, Signal: res.Signal}, nil
+}
+
+// difference is a program that need not be the same in one way.
+type difference struct{ program, way string }
+
+// differences reads from the docs which are allowed: the list there is the only
+// one.
+func differences(t *testing.T) map[difference]bool {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/languages.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## What differs\n")
+	if !ok {
+		t.Fatal("docs/languages.md does not say what differs")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	may := map[difference]bool{}
+	for row := range strings.Lines(section) {
+		cells := strings.Split(strings.TrimSpace(row), " | ")
+		if len(cells) != 3 || !strings.HasPrefix(cells[0], "| `") {
+			continue
+		}
+		for way := range strings.SplitSeq(cells[1], ", ") {
+			may[difference{strings.Trim(cells[0], "| `"), way}] = true
+		}
+	}
+	return may
+}

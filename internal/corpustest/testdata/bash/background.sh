@@ -1,0 +1,2 @@
+(echo in background) & wait $!
+echo "code $?"; jobs

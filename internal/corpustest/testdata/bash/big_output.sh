@@ -1,0 +1,1 @@
+for ((i = 0; i < 5000; i++)); do echo "$i xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"; done

@@ -1,0 +1,2 @@
+# corpus: {"args": ["a b"]}
+tr '\0' '\n' </proc/$$/cmdline

@@ -1,0 +1,1 @@
+pwd; echo "$PWD" "$OLDPWD"; ls; cd /tmp && echo "$PWD $OLDPWD"

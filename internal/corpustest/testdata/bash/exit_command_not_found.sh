@@ -1,0 +1,2 @@
+no_such_program_here
+echo "code $?"

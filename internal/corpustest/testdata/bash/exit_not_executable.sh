@@ -1,0 +1,2 @@
+./data.txt 2>/dev/null; echo "code $?"
+/workspace; echo "code $?"

@@ -1,0 +1,2 @@
+(exit 3); echo $?
+echo "$(exit 4)" $?; x=$(exit 5); echo $?

@@ -1,0 +1,2 @@
+# corpus: {"files": {"b.txt": "", "a.txt": ""}}
+echo *.txt; echo *.none; shopt -s nullglob; echo *.none; echo "end"

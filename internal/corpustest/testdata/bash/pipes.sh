@@ -1,0 +1,2 @@
+printf 'b\na\nc\n' | sort | tr a-z A-Z | sed 's/^/> /'
+echo "${PIPESTATUS[*]}"

@@ -1,0 +1,3 @@
+false | true; echo $?
+set -o pipefail
+false | true; echo $?

@@ -1,0 +1,2 @@
+echo "$SHLVL" "$PPID" | awk '{print $1, ($2 >= 1)}'
+echo "$UID $EUID $GROUPS" "$(id -u)"

@@ -1,0 +1,2 @@
+{ sh -c 'kill -SEGV $$'; } 2>/dev/null
+echo "code $?"

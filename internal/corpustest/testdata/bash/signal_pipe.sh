@@ -1,0 +1,2 @@
+yes | head -2
+echo "${PIPESTATUS[@]}"

@@ -1,0 +1,2 @@
+# corpus: {"stdin": "all of it\nand more"}
+cat

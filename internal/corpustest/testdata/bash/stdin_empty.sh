@@ -1,0 +1,3 @@
+read -r x; echo "code $? <$x>"
+[ -t 0 ]; echo $?
+[ -p /dev/stdin ]; echo $?

@@ -1,0 +1,2 @@
+# corpus: {"stdin_repeat": 200000, "stdin": "x"}
+wc -c

@@ -1,0 +1,1 @@
+timeout 0.1 sleep 5; echo $?

@@ -1,0 +1,3 @@
+trap 'echo "error at $LINENO"' ERR
+false
+echo goes on

@@ -1,0 +1,3 @@
+trap 'echo "trap, code $?"' EXIT
+echo body
+exit 6

@@ -1,0 +1,3 @@
+trap 'echo got INT' INT
+kill -INT $$
+echo lives on

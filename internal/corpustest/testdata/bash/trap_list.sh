@@ -1,0 +1,2 @@
+trap
+trap -p INT TERM

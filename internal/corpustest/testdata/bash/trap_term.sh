@@ -1,0 +1,3 @@
+trap 'echo got TERM; exit 9' TERM
+kill -TERM $$
+echo never

@@ -1,0 +1,1 @@
+umask; ulimit -n; ulimit -c

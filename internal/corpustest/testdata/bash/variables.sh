@@ -1,0 +1,1 @@
+compgen -v | grep -v -e RANDOM -e SRANDOM -e BASHPID -e EPOCH -e SECONDS | sort

@@ -1,0 +1,3 @@
+console.log('before')
+process.kill(process.pid, 'SIGABRT')
+setTimeout(() => {}, 5000)

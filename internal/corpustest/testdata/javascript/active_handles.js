@@ -1,0 +1,1 @@
+console.log(process._getActiveHandles().length, process.getActiveResourcesInfo ? process.getActiveResourcesInfo() : [])

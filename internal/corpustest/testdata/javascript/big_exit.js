@@ -1,0 +1,2 @@
+process.stdout.write('z'.repeat(30000))
+process.exit(3)

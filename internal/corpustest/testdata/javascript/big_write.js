@@ -1,0 +1,1 @@
+process.stdout.write('y'.repeat(1000000) + '\n', () => console.error('written'))

@@ -1,0 +1,1 @@
+new (require('events'))().emit('error', new Error('no listener'))

@@ -1,0 +1,2 @@
+Promise.resolve().then(() => { console.log('micro'); process.exit(2) })
+setTimeout(() => console.log('never'), 0)

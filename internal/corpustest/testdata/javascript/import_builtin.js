@@ -1,0 +1,1 @@
+import('node:path').then(p => console.log(p.join('a', '..', 'b'), typeof p.default))

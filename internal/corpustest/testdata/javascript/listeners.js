@@ -1,0 +1,1 @@
+console.log(process.eventNames().map(String).sort(), process.listenerCount('exit'), process.listenerCount('SIGINT'))

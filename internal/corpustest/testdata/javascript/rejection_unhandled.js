@@ -1,0 +1,2 @@
+Promise.reject(new Error('nobody handles this'))
+console.log('printed first')

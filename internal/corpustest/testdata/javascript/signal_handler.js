@@ -1,0 +1,5 @@
+process.on('SIGUSR2', s => { console.log('got', s); clearInterval(t) })
+process.on('SIGTERM', s => console.log('got', s))
+const t = setInterval(() => {}, 1000)
+process.kill(process.pid, 'SIGTERM')
+setImmediate(() => process.kill(process.pid, 'SIGUSR2'))

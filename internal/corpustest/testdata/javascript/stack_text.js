@@ -1,0 +1,3 @@
+function here() { return new Error('x').stack }
+console.log(here())
+console.log(Error.stackTraceLimit)

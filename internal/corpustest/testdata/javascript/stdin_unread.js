@@ -1,0 +1,2 @@
+// corpus: {"stdin": "nobody reads this"}
+console.log('done')

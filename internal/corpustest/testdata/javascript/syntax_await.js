@@ -1,0 +1,2 @@
+const x = await Promise.resolve(1)
+console.log(x)

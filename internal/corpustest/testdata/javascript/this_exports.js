@@ -1,0 +1,1 @@
+console.log(this === module.exports, this === exports, typeof globalThis, Object.keys(this))

@@ -1,0 +1,1 @@
+try { JSON.parse('{bad') } catch (e) { throw new Error('outer', { cause: e }) }

@@ -1,0 +1,5 @@
+console.log('before')
+function f(x) {
+  return x.missing.deep
+}
+f({})

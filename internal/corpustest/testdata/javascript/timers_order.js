@@ -1,0 +1,6 @@
+setTimeout(() => console.log('timeout 0'), 0)
+setTimeout(() => console.log('timeout 5'), 5)
+process.nextTick(() => console.log('tick'))
+Promise.resolve().then(() => console.log('micro'))
+queueMicrotask(() => console.log('micro 2'))
+console.log('sync')

@@ -1,0 +1,2 @@
+process.on('uncaughtExceptionMonitor', e => console.log('seen', e.message))
+throw new Error('monitored')

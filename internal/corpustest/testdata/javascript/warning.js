@@ -1,0 +1,2 @@
+process.emitWarning('take care', { code: 'W1', detail: 'more' })
+new Buffer(1)

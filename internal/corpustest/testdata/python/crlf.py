@@ -1,0 +1,3 @@
+print("one")
+print("two")
+raise ValueError("line three")

@@ -1,0 +1,2 @@
+"""The module's own text."""
+print(__doc__)

@@ -1,0 +1,10 @@
+"""
+>>> 1 + 1
+2
+>>> double(4)
+9
+"""
+def double(x):
+    return 2 * x
+import doctest
+print(doctest.testmod())

@@ -1,0 +1,2 @@
+print("leaving")
+exit(5)

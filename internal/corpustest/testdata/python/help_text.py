@@ -1,0 +1,3 @@
+def documented(a, *, b=1):
+    """Say what it does."""
+help(documented)

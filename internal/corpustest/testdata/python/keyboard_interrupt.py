@@ -1,0 +1,4 @@
+def work():
+    raise KeyboardInterrupt
+
+work()

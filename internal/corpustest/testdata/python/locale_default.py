@@ -1,0 +1,3 @@
+import locale
+print(locale.setlocale(locale.LC_ALL), locale.localeconv()["decimal_point"])
+print(locale.setlocale(locale.LC_ALL, ""))

@@ -1,0 +1,2 @@
+print("last line without newline")
+print("x")

@@ -1,0 +1,2 @@
+# corpus: {"env": {"PYTHONIOENCODING": "latin-1"}}
+print("grüße")

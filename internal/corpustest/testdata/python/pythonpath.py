@@ -1,0 +1,3 @@
+# corpus: {"env": {"PYTHONPATH": "/opt/x:/opt/y"}}
+import sys
+print(sys.path)

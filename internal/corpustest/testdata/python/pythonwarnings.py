@@ -1,0 +1,3 @@
+# corpus: {"env": {"PYTHONWARNINGS": "error"}}
+import warnings
+warnings.warn("becomes an error")

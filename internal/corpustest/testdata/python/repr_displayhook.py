@@ -1,0 +1,5 @@
+import sys
+sys.displayhook("shown")
+"an expression shows nothing"
+sys.displayhook(None)
+print(hasattr(sys, "ps1"))

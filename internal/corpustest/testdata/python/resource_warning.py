@@ -1,0 +1,4 @@
+def leak():
+    open("/dev/null")
+leak()
+print("no warning by default")

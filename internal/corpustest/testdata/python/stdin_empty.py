@@ -1,0 +1,2 @@
+import sys
+print(repr(sys.stdin.read()), sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty())

@@ -1,0 +1,5 @@
+try:
+    input()
+except EOFError as e:
+    print("EOF:", e)
+input()

@@ -1,0 +1,4 @@
+# corpus: {"stdin": "Ada\n"}
+name = input("name? ")
+print("hello", name)
+input("again? ")

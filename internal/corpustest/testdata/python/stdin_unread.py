@@ -1,0 +1,2 @@
+# corpus: {"stdin": "nobody reads this\n"}
+print("done without reading")

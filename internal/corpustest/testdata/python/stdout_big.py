@@ -1,0 +1,3 @@
+import sys
+for i in range(20000):
+    print(i, "x" * 40)

@@ -1,0 +1,4 @@
+import subprocess, sys
+print("parent first", flush=True)
+subprocess.run(["echo", "child"])
+print("parent last")

@@ -1,0 +1,2 @@
+print("ok")
+print("lone \udc80 surrogate")

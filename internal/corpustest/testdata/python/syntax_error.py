@@ -1,0 +1,3 @@
+print("this never prints")
+def f(:
+    pass

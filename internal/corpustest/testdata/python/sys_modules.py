@@ -1,0 +1,3 @@
+import sys
+for name in sorted(sys.modules):
+    print(name)

@@ -1,0 +1,3 @@
+import sys
+for p in sys.path:
+    print(p)

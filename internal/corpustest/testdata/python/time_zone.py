@@ -1,0 +1,2 @@
+import time, datetime
+print(time.tzname, time.timezone, datetime.datetime.fromtimestamp(0))

@@ -1,0 +1,2 @@
+# corpus: {"files": {"broken.py": "x = 1\ny = (\n"}}
+import broken

@@ -1,0 +1,2 @@
+run = lambda f: f()
+run(lambda: (yield_ := undefined_name))

@@ -1,0 +1,6 @@
+print("before")
+def f(x):
+    return 1 / x
+
+f(0)
+print("never")

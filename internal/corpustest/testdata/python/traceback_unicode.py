@@ -1,0 +1,4 @@
+def prüfe(größe):
+    raise ValueError("zu groß: 💥 " + "é" * größe)
+
+prüfe(3)

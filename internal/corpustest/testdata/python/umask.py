@@ -1,0 +1,2 @@
+import os
+print(oct(os.umask(0)))
