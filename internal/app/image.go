@@ -41,6 +41,25 @@ func namedDefault(cfg *config.Config, log *slog.Logger) func() string {
 	return store.DefaultName
 }
 
+// imageDigest says what an image stands for at this moment, so that no sandbox
+// of an image that was replaced is used.
+func imageDigest(cfg *config.Config, log *slog.Logger) func(string) string {
+	if cfg.Driver != gvisor.Name {
+		return nil
+	}
+	store, err := image.Open(imageConfig(cfg, log))
+	if err != nil {
+		return nil // said by namedDefault
+	}
+	return func(name string) string {
+		found, err := store.Find(name)
+		if err != nil {
+			return ""
+		}
+		return found.Digest
+	}
+}
+
 // Images opens the images of this machine for the commands.
 func Images(cfg *config.Config) (*image.Store, error) {
 	state := filepath.Join(cfg.SandboxBase, "driver", gvisor.Name)

@@ -50,7 +50,7 @@ func Worker(ctx context.Context, s cli.Start) error {
 	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-worker", Version: s.Version, Logger: log})
 	defer tracer.Close()
 	w, err := worker.New(worker.Config{
-		Tracer: tracer, Languages: languages, Survey: survey,
+		Tracer: tracer, Languages: languages, Survey: survey, Pool: cfg.Pool, PoolMax: cfg.PoolMax, Digest: imageDigest(cfg, log),
 		Builder: workerBuilder(cfg, log),
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,
 		WorkerID: cfg.WorkerID, Role: cfg.WorkerRole, Models: cfg.WorkerModels, Version: s.Version,

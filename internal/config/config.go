@@ -45,6 +45,8 @@ type Config struct {
 	// InsecureRegistries may be spoken to without TLS.
 	InsecureRegistries []string
 	Concurrency        int
+	Pool               map[string]int // by language
+	PoolMax            int
 	Memory             Bytes // of all sandboxes together; 0 is most of the machine's
 	MinDisk            Bytes // free, for more jobs; 0 is a share of the disk
 	DrainTimeout       time.Duration

@@ -193,6 +193,16 @@ func workerSettings() []setting {
 			at:   func(c *Config) value { return intValue{&c.Concurrency, 1, 1024} },
 		},
 		{
+			key: "pool", env: "AUREA_POOL", flag: "pool", roles: own, init: "bash=1,javascript=1,python=2",
+			help: "how many fresh sandboxes wait for runs of each language, with its interpreter started, where the default image has it: `python=4,javascript=2`; empty keeps none",
+			at:   func(c *Config) value { return countsValue{&c.Pool, 64} },
+		},
+		{
+			key: "pool_max", env: "AUREA_POOL_MAX", flag: "pool-max", roles: own, init: "8",
+			help: "how many sandboxes of one language may wait when they are used up faster than they are made",
+			at:   func(c *Config) value { return intValue{&c.PoolMax, 0, 64} },
+		},
+		{
 			key: "memory", env: "AUREA_MEMORY", flag: "memory", roles: own, init: "0",
 			help: "how much memory the limits of all sandboxes may come to together; the worker takes no job beyond it; 0 is four fifths of the machine's",
 			at:   func(c *Config) value { return &c.Memory },

@@ -230,6 +230,37 @@ func (v mapValue) Set(text string) error {
 	return nil
 }
 
+// countsValue is numbers by name, each from 0 to most.
+type countsValue struct {
+	to   *map[string]int
+	most int
+}
+
+func (v countsValue) String() string {
+	var pairs []string
+	for _, k := range slices.Sorted(maps.Keys(*v.to)) {
+		pairs = append(pairs, fmt.Sprintf("%s=%d", k, (*v.to)[k]))
+	}
+	return strings.Join(pairs, ",")
+}
+
+func (v countsValue) Set(text string) error {
+	words := map[string]string{}
+	if err := (mapValue{&words}).Set(text); err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for name, word := range words {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 0 || n > v.most {
+			return fmt.Errorf("%q is not a number from 0 to %d", clip(word), v.most)
+		}
+		counts[name] = n
+	}
+	*v.to = counts
+	return nil
+}
+
 type levelValue struct{ to *slog.Level }
 
 func (v levelValue) String() string { return strings.ToLower(v.to.String()) }

@@ -34,7 +34,7 @@ func (b Box) Exec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.Process, 
 		return nil, err
 	}
 	command := Command{
-		ID: spec.ID, Args: spec.Command, Env: b.environ(spec),
+		ID: spec.ID, Args: spec.Command, Env: b.Environ(spec),
 		Dir: spec.Dir, User: spec.User,
 		TTY: spec.TTY, Stdin: spec.Stdin, Cols: spec.Cols, Rows: spec.Rows,
 	}
@@ -51,8 +51,8 @@ func (b Box) Exec(ctx context.Context, spec sandbox.ExecSpec) (sandbox.Process, 
 	return p, nil
 }
 
-// environ is the whole environment of a command.
-func (b Box) environ(spec sandbox.ExecSpec) []string {
+// Environ implements sandbox.Environed.
+func (b Box) Environ(spec sandbox.ExecSpec) []string {
 	env := map[string]string{
 		"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
 		"HOME": Workspace,

@@ -149,6 +149,14 @@ type Imaged interface {
 	Image() (name, digest string)
 }
 
+// Environed is implemented by a Box that can say which environment a process
+// would be started with.
+type Environed interface {
+	// Environ is the whole environment, as name=value, in the order in which the
+	// process finds it.
+	Environ(spec ExecSpec) []string
+}
+
 // Locker is implemented by a Box that can hold files which what runs in it
 // cannot change.
 type Locker interface {

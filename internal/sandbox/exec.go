@@ -42,6 +42,10 @@ type ExecOptions struct {
 	// OutputCap is how many bytes of each stream are kept; zero is the
 	// sandbox's.
 	OutputCap int64
+	// Ready, where it is set, is what the process says on its stdout when it is
+	// ready to be given its work. It is no part of the output. The other options
+	// are given with Begin then: until that, the process waits and is not timed.
+	Ready []byte
 }
 
 // Resume says where the output of an exec stood when an earlier worker left it.
@@ -88,6 +92,12 @@ type Exec struct {
 	frames  atomic.Int64  // how many frames came, to see whether output goes on
 	stop    chan struct{} // closed by the first decision to kill
 	done    chan struct{} // closed when result and err are set
+	over    chan struct{} // closed when the end was seen
+
+	// Of a process that waits for its work; mark is empty for all others.
+	mark  []byte
+	ready chan struct{} // closed when it has said the mark
+	begun chan struct{} // closed by Begin
 
 	// Owned by the pump until it has ended, then by run.
 	stdout, stderr tally
@@ -100,6 +110,8 @@ type Exec struct {
 	sealed  bool // the end was seen: decisions come too late
 	verdict Verdict
 	cause   string
+	begins  bool          // Begin was called
+	timeout time.Duration // that Begin gave
 }
 
 // Exec starts a process. An empty spec.ID gets a new one. ctx and the start
@@ -169,7 +181,8 @@ func (s *Sandbox) newExec(opts ExecOptions, started time.Time) *Exec {
 	limit := cmp.Or(opts.OutputCap, s.opts.OutputCap)
 	return &Exec{
 		sandbox: s, sink: opts.Sink, started: started,
-		stop: make(chan struct{}), done: make(chan struct{}),
+		stop: make(chan struct{}), done: make(chan struct{}), over: make(chan struct{}),
+		mark: opts.Ready, ready: make(chan struct{}), begun: make(chan struct{}),
 		stdout: newTally(limit), stderr: newTally(limit),
 	}
 }
@@ -283,6 +296,7 @@ func (e *Exec) seal() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sealed = true
+	close(e.over)
 }
 
 // decide asks for the exec's death. The first decision is kept; one that comes

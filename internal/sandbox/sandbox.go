@@ -209,6 +209,16 @@ func (s *Sandbox) Put(ctx context.Context, dir string, tar io.Reader) error {
 	return nil
 }
 
+// Environ is the whole environment that a process would be started with, where
+// the driver can say so.
+func (s *Sandbox) Environ(spec ExecSpec) (env []string, known bool) {
+	b, ok := s.box.(Environed)
+	if !ok {
+		return nil, false
+	}
+	return b.Environ(spec), true
+}
+
 // PutLocked is Put of what nothing that runs in the sandbox may change. A driver
 // that cannot keep that is a fault of kind Invalid: nothing is downgraded.
 func (s *Sandbox) PutLocked(ctx context.Context, dir string, tar io.Reader) error {

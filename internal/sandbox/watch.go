@@ -32,24 +32,34 @@ func (e *Exec) run(timeout time.Duration) {
 }
 
 // await returns the exit, after killing the process when its time is up or
-// somebody asks for it.
+// somebody asks for it. The time of a process that waits for its work begins
+// with that.
 func (e *Exec) await(timeout time.Duration, exits <-chan Exit, giveUp context.CancelCauseFunc) Exit {
+	var begun <-chan struct{}
+	if len(e.mark) > 0 {
+		begun, timeout = e.begun, 0
+	}
 	var expired <-chan time.Time
-	if timeout > 0 {
-		timer := time.NewTimer(timeout)
-		defer timer.Stop()
-		expired = timer.C
+	for {
+		if timeout > 0 {
+			timer := time.NewTimer(timeout)
+			defer timer.Stop()
+			expired = timer.C
+		}
+		select {
+		case exit := <-exits:
+			return exit
+		case <-e.sandbox.box.Done():
+			return await(exits, deathWait, giveUp, errUnseen)
+		case <-begun:
+			begun, timeout = nil, e.given()
+			continue
+		case <-e.stop:
+		case <-expired:
+			e.decide(Timeout, fmt.Sprintf("ran longer than %s", timeout))
+		}
+		return e.kill(exits, giveUp)
 	}
-	select {
-	case exit := <-exits:
-		return exit
-	case <-e.sandbox.box.Done():
-		return await(exits, deathWait, giveUp, errUnseen)
-	case <-e.stop:
-	case <-expired:
-		e.decide(Timeout, fmt.Sprintf("ran longer than %s", timeout))
-	}
-	return e.kill(exits, giveUp)
 }
 
 // kill ends the whole tree. A process that survives takes its sandbox with it:
@@ -113,6 +123,9 @@ func (e *Exec) awaitExit(ctx context.Context) Exit {
 
 // pump carries output from the driver to the sink until its end.
 func (e *Exec) pump(ctx context.Context) error {
+	if more, err := e.hold(ctx); err != nil || !more {
+		return err
+	}
 	for {
 		f, err := e.proc.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -122,6 +135,9 @@ func (e *Exec) pump(ctx context.Context) error {
 			return fmt.Errorf("read output: %w", err)
 		}
 		e.frames.Add(1)
+		if f.Stream == Stdout {
+			f.Offset -= int64(len(e.mark))
+		}
 		t := &e.stdout
 		if f.Stream == Stderr {
 			t = &e.stderr

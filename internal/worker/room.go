@@ -124,6 +124,34 @@ func (r *room) hold(memory int64) {
 	r.memory -= memory
 }
 
+// reserve takes memory for a sandbox that shall wait, where there is some.
+func (r *room) reserve(memory int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memory+int64(r.asking)*r.each < memory {
+		return false
+	}
+	r.memory -= memory
+	r.waiting += memory
+	return true
+}
+
+// release gives back what reserve took.
+func (r *room) release(memory int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory += memory
+	r.waiting -= memory
+	r.wake()
+}
+
+// lacks is how much memory waiting sandboxes hold that real work needs.
+func (r *room) lacks() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return min(max(-(r.memory+int64(r.asking)*r.each), 0), r.waiting)
+}
+
 // give gives back the room of one sandbox with so much memory.
 func (r *room) give(memory int64) {
 	r.mu.Lock()

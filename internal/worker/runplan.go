@@ -13,6 +13,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/language"
+	"github.com/aurea-dev/aurea/internal/pool"
 	oneshot "github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -26,6 +27,9 @@ const (
 	artifactsVariable = "AUREA_ARTIFACTS"
 	// compiledPath is what a compile step makes.
 	compiledPath = "/tmp/main"
+	// maxRunOutput is how much of each stream is kept unless the order says
+	// otherwise: it is held in memory.
+	maxRunOutput = 16 << 20
 )
 
 // shot is one run on its way through the worker.
@@ -36,6 +40,7 @@ type shot struct {
 	image  string
 	limits sandbox.Limits
 	out    *capture
+	held   *pool.Held // where it came from the pool
 	// ctx is the run's own, stored because it outlives the call that began it
 	// where it is kept, and because commands from elsewhere end it.
 	ctx  context.Context
@@ -65,11 +70,12 @@ func (r *run) newShot(o oneshot.Order) (*shot, error) {
 		}
 	}
 	s := &shot{run: r, order: o, lang: lang, out: newCapture(), gone: make(chan struct{})}
-	s.image = cmp.Or(o.Image, lang.Image, r.Image, r.DefaultImage())
+	s.image = cmp.Or(o.Image, r.imageFor(lang))
 	s.limits = overLimits(r.Limits, o.Limits)
 	if r.Memory > 0 && s.limits.Memory > r.Memory {
 		return nil, fault.Field("memory_limit", "%d bytes are more than this worker has for all its sandboxes, which is %d", s.limits.Memory, r.Memory).WithCode("limit_too_large")
 	}
+	s.order.OutputCap = cmp.Or(o.OutputCap, min(cmp.Or(r.OutputCap, maxRunOutput), maxRunOutput))
 	s.ctx, s.stop = context.WithCancelCause(r.life)
 	return s, nil
 }

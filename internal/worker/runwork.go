@@ -34,7 +34,6 @@ func (s *shot) do() {
 	}
 	box, err := s.acquire(traced)
 	if err == nil {
-		s.live.Add(1)
 		err = s.perform(traced, box)
 	}
 	s.err = err
@@ -73,8 +72,33 @@ func (s *shot) stage(name string, since time.Time) {
 	s.result.Stages = append(s.result.Stages, oneshot.Stage{Name: name, Took: time.Since(since)})
 }
 
-// acquire makes the sandbox.
+// acquire gets a sandbox with code and inputs in it: one that waits, else a new
+// one. A sandbox that waited and cannot take files is not well, and is no reason
+// for a run to fail.
 func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		h := s.claim()
+		if h == nil {
+			break
+		}
+		s.stage("claim", began)
+		err := s.put(ctx, h.Sandbox)
+		if err == nil {
+			s.live.Add(1)
+			s.held, s.result.Warm = h, true
+			return h.Sandbox, nil
+		}
+		s.log.Warn("a sandbox that waited could not be used", "sandbox", h.Sandbox.ID(), "error", err)
+		s.live.Add(1)
+		s.destroyBox(h.Sandbox)
+		s.result.Stages = nil
+	}
+	return s.create(ctx)
+}
+
+// create makes a new sandbox.
+func (s *shot) create(ctx context.Context) (*sandbox.Sandbox, error) {
 	began := time.Now()
 	id, err := sandbox.NewID()
 	if err != nil {
@@ -90,7 +114,12 @@ func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.live.Add(1)
 	s.stage("create", began)
+	if err := s.put(ctx, box); err != nil {
+		s.destroyBox(box)
+		return nil, err
+	}
 	return box, nil
 }
 
@@ -114,9 +143,6 @@ func (s *shot) perform(ctx context.Context, box *sandbox.Sandbox) error {
 	res.Sandbox, res.Enforced = box.ID(), box.Enforced()
 	if name, digest := box.Image(); name != "" {
 		res.Image, res.Digest = name, digest
-	}
-	if err := s.put(ctx, box); err != nil {
-		return err
 	}
 	if compile := s.lang.CompileCommand(s.lang.File, compiledPath); compile != nil {
 		if ok, err := s.compile(ctx, box, compile); err != nil || !ok {
@@ -176,21 +202,32 @@ func (s *shot) handOn(ctx context.Context) func(dispatch.Chunk) error {
 // execute runs the program.
 func (s *shot) execute(ctx context.Context, box *sandbox.Sandbox) error {
 	began := time.Now()
-	command := s.lang.RunCommand(s.lang.File, compiledPath, s.order.Args)
-	// The input is always a pipe, so that a program finds the same however it
-	// was started.
-	exec, err := box.Exec(ctx, sandbox.ExecSpec{ID: oneshot.StepRun, Command: command, Env: s.env(), Stdin: true},
-		sandbox.ExecOptions{Timeout: s.order.Timeout, Sink: s.out, OutputCap: s.order.OutputCap})
+	exec, input, err := s.start(ctx, box)
 	if err != nil {
 		return err
 	}
-	res, err := s.feed(ctx, exec, []byte(s.order.Stdin))
+	res, err := s.feed(ctx, exec, input)
 	s.stage("exec", began)
 	if err != nil && res.Verdict == "" {
 		return err
 	}
 	s.ended(res)
 	return nil
+}
+
+// start starts the program, or lets go the interpreter that waits for it. What
+// it returns is to be written to the input.
+func (s *shot) start(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Exec, []byte, error) {
+	opts := sandbox.ExecOptions{Timeout: s.order.Timeout, Sink: s.out, OutputCap: s.order.OutputCap}
+	if s.held != nil && s.held.Waits() {
+		exec, head, err := s.held.Begin(s.order.Args, s.env(), opts)
+		return exec, append(head, s.order.Stdin...), err
+	}
+	command := s.lang.RunCommand(s.lang.File, compiledPath, s.order.Args)
+	// The input is always a pipe, so that a program finds the same however it
+	// was started.
+	exec, err := box.Exec(ctx, sandbox.ExecSpec{ID: oneshot.StepRun, Command: command, Env: s.env(), Stdin: true}, opts)
+	return exec, []byte(s.order.Stdin), err
 }
 
 // feed writes the program's input and waits for its end. A program that does not
@@ -234,6 +271,9 @@ func (s *shot) measure(ctx context.Context, box *sandbox.Sandbox) {
 	defer cancel()
 	if u, err := box.Usage(bounded); err == nil {
 		s.result.Usage.CPU, s.result.Usage.PeakMemory = u.CPU, u.PeakMemory
+		if s.held != nil && s.held.Used.CPU >= 0 {
+			s.result.Usage.CPU = max(u.CPU-s.held.Used.CPU, 0)
+		}
 	}
 }
 
@@ -270,9 +310,4 @@ func (s *shot) collect(ctx context.Context, box *sandbox.Sandbox) {
 		}
 	}
 	s.result.Skipped = append(s.result.Skipped, "the rest of the artifacts: "+line(err.Error()))
-}
-
-// Pool says what the pool holds.
-func (rc receiver) Pool(context.Context) (dispatch.PoolState, error) {
-	return dispatch.PoolState{}, nil
 }

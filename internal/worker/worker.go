@@ -16,6 +16,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/language"
+	"github.com/aurea-dev/aurea/internal/pool"
 	"github.com/aurea-dev/aurea/internal/probe"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/trace"
@@ -73,6 +74,13 @@ type Config struct {
 	// Builder makes images on this machine when the manager asks; nil is
 	// nobody.
 	Builder dispatch.Builder
+	// Pool is how many sandboxes wait for runs, by language; a language of which
+	// PoolMax is more may have more waiting when they are used up fast.
+	Pool    map[string]int
+	PoolMax int
+	// Digest is what an image stands for at this moment, "" where that is not
+	// known; nil is never known.
+	Digest func(image string) string
 	// Bounds hold each workspace, OutputCap each stream of output.
 	Bounds    evidence.Bounds
 	OutputCap int64
@@ -102,6 +110,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DefaultImage == nil {
 		c.DefaultImage = func() string { return "" }
+	}
+	if c.Digest == nil {
+		c.Digest = func(string) string { return "" }
 	}
 	if c.Bounds == (evidence.Bounds{}) {
 		c.Bounds = evidence.DefaultBounds()
@@ -159,6 +170,9 @@ func New(c Config) (*Worker, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	if _, err := c.poolClasses(); err != nil {
+		return nil, err
+	}
 	return &Worker{config: c}, nil
 }
 
@@ -180,6 +194,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer archive.Close() //nolint:errcheck // it was only read and synced
 	r := newRun(ctx, w.config, folder, archive)
 	defer r.end(errStopped)
+	if r.pool, err = r.newPool(); err != nil {
+		return err
+	}
 	if err := r.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			r.keep()
@@ -243,6 +260,7 @@ type run struct {
 	done    chan struct{} // one token: a result may be ready
 	changed chan struct{} // one token: whether work is taken has changed
 	runs    *runs
+	pool    *pool.Pool
 	working sync.WaitGroup
 	live    atomic.Int64 // sandboxes that are there now
 
@@ -294,7 +312,7 @@ func (r *run) failure() error {
 // serve works until ctx ends or the run fails, and leaves nothing behind.
 func (r *run) serve(ctx context.Context) error {
 	var services sync.WaitGroup
-	for _, service := range []func(){r.attend, r.extend, r.report, r.tidy, r.surveyOn} {
+	for _, service := range []func(){r.attend, r.extend, r.report, r.tidy, r.surveyOn, r.keepPool} {
 		services.Go(service)
 	}
 	for range finishers {
@@ -322,6 +340,7 @@ func (r *run) keep() {
 	if r.Keep == nil || r.failure() != nil {
 		return
 	}
+	r.pool.Empty() // nobody would find them
 	r.log.Info("sandboxes are kept for the next start", "jobs", r.tasks.len())
 	r.Keep()
 }
