@@ -85,11 +85,9 @@ func (s *Server) awaitSandboxes(ctx context.Context, worker *process) error {
 }
 
 // poolView is what is read of the pool.
-type poolView struct {
-	Classes []struct {
-		Wanted  int `json:"wanted"`
-		Waiting int `json:"waiting"`
-	} `json:"classes"`
+type poolView []struct {
+	Wanted  int `json:"wanted"`
+	Waiting int `json:"waiting"`
 }
 
 func (s *Server) poolIsFull(ctx context.Context) (bool, error) {
@@ -97,7 +95,7 @@ func (s *Server) poolIsFull(ctx context.Context) (bool, error) {
 	if _, err := s.get(ctx, "/api/v1/pool", &p); err != nil {
 		return false, err
 	}
-	for _, c := range p.Classes {
+	for _, c := range p {
 		if c.Waiting < c.Wanted {
 			return false, nil
 		}
@@ -107,19 +105,15 @@ func (s *Server) poolIsFull(ctx context.Context) (bool, error) {
 
 // runView is what is read of the answer to a run.
 type runView struct {
-	Success bool    `json:"success"`
-	Exit    int     `json:"exit_code"`
-	Stdout  string  `json:"stdout"`
-	Stderr  string  `json:"stderr"`
-	Verdict string  `json:"verdict"`
-	Warm    bool    `json:"warm"`
-	Seconds float64 `json:"execution_time"`
-	Timing  struct {
-		Warm   bool `json:"warm"`
-		Stages []struct {
-			Name string  `json:"name"`
-			Took float64 `json:"seconds"`
-		} `json:"stages"`
+	Success bool   `json:"success"`
+	Exit    int    `json:"exit_code"`
+	Stdout  string `json:"stdout"`
+	Stderr  string `json:"stderr"`
+	Verdict string `json:"verdict"`
+	Warm    bool   `json:"warm"`
+	Timing  []struct {
+		Stage   string  `json:"stage"`
+		Seconds float64 `json:"seconds"`
 	} `json:"timing"`
 }
 
@@ -144,9 +138,9 @@ func (s *Server) Runner(name string) Runner {
 		if err != nil {
 			return Ran{}, err
 		}
-		ran := Ran{Warm: v.Warm || v.Timing.Warm}
-		for _, stage := range v.Timing.Stages {
-			ran.Stages = append(ran.Stages, Took{stage.Name, time.Duration(stage.Took * float64(time.Second))})
+		ran := Ran{Warm: v.Warm}
+		for _, at := range v.Timing {
+			ran.Stages = append(ran.Stages, Took{at.Stage, time.Duration(at.Seconds * float64(time.Second))})
 		}
 		return ran, nil
 	}}
