@@ -166,7 +166,9 @@ func (w *writer) begin(ctx context.Context) error {
 		w.down, w.reason = time.Now().Add(retryAfter), fmt.Errorf("begin update: %w", err)
 		return w.reason
 	}
-	w.xid = ""
+	// Those of the transaction before are others' by now: who writes without
+	// taking a number must not write them back.
+	w.xid, w.took, w.given = "", numbers{}, numbers{}
 	w.conn.add(statement{query: "BEGIN"})
 	w.conn.add(statement{query: takeNumbers, scan: func(rows pgx.Rows) error {
 		for rows.Next() {

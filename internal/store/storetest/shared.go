@@ -33,6 +33,7 @@ func RunShared(t *testing.T, fresh func(t *testing.T) Shared) {
 		{"updates of two do not interleave", testTwoInterleave},
 		{"a watcher is woken by the other's commit", testTwoWatch},
 		{"two start at once on an empty database", testTwoStart},
+		{"an update that takes no number gives none back", testNoNumber},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -208,4 +209,22 @@ func testTwoStart(t *testing.T, db Shared) {
 		update(t, s, func(tx store.Tx) error { return tx.Events().Append(t.Context(), newEvent("e")) })
 		check(t, s.Close())
 	}
+}
+
+// testNoNumber has one write something that needs no number after the other has
+// taken some: the next number is still a new one.
+func testNoNumber(t *testing.T, db Shared) {
+	ctx, a, b := t.Context(), open(t, db.Database), open(t, db.Database)
+	say := func(s store.Store, id string) {
+		t.Helper()
+		update(t, s, func(tx store.Tx) error { return tx.Events().Append(ctx, newEvent(id)) })
+	}
+	say(a, "1")
+	say(b, "2")
+	update(t, a, func(tx store.Tx) error { return tx.Workers().Put(ctx, job.Worker{ID: "w"}) })
+	say(b, "3")
+	say(a, "4")
+	var c cursor
+	c.read(t, b)
+	equal(t, "events", c.seen, []string{"1", "2", "3", "4"})
 }
