@@ -6,6 +6,7 @@ import "context"
 type Collection struct {
 	DryRun     bool  `json:"dry_run"`
 	Plans      int64 `json:"plans"`
+	Runs       int64 `json:"runs"`
 	Events     int64 `json:"events"`
 	Workers    int64 `json:"workers"`
 	Blobs      int64 `json:"blobs"`

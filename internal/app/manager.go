@@ -85,9 +85,13 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 	if err != nil {
 		return nil, err
 	}
+	runs, err := runTerms(cfg)
+	if err != nil {
+		return nil, err
+	}
 	m, err := manager.New(manager.Config{
 		Store: observed, Queue: q, Blobs: kept.blobs, Outputs: kept.outputs, Logger: log, ID: id, Alone: !cfg.Shared(), LeaseTerm: cfg.LeaseTerm,
-		Data: cfg.ManagerDir(), MinDisk: int64(cfg.MinDisk), Observer: figures, Tracer: tracer,
+		Data: cfg.ManagerDir(), MinDisk: int64(cfg.MinDisk), Observer: figures, Tracer: tracer, RunTerms: runs,
 		Retention: manager.Retention{
 			Jobs: cfg.Keep.Jobs, Events: cfg.Keep.Events, Output: cfg.Keep.Output, Snapshots: cfg.Keep.Snapshots,
 			Workers: awayFor, Unreferenced: unreferencedFor,

@@ -62,6 +62,9 @@ type Config struct {
 	ProjectCap   int
 	LeaseTerm    time.Duration
 
+	// Runs is how runs of code are taken.
+	Runs Runs
+
 	// Keep is how long what is over is kept.
 	Keep Keep
 

@@ -54,7 +54,7 @@ func some(to func(*Config) *string) func(*Config) value {
 
 // settings is the table.
 func settings() []setting {
-	return slices.Concat(serverSettings(), workerSettings(), limitSettings(), queueSettings(), retentionSettings(), sharedSettings())
+	return slices.Concat(serverSettings(), workerSettings(), limitSettings(), queueSettings(), runSettings(), retentionSettings(), sharedSettings())
 }
 
 const maxPort = 65535

@@ -35,7 +35,7 @@ const (
 	drivenLater   = "comes with the driver for rented machines"
 	spendingLater = "comes with quotas and budgets"
 	ownKeys       = "keys are made by Aurea at first start and kept in the data folder under manager/keys; use those"
-	taskTimeout   = "each task carries its own timeout_seconds; a default for one-shot runs comes with them"
+	taskTimeout   = "each task carries its own timeout_seconds; the default of one-shot runs is SANDBOX_DEFAULT_TIMEOUT, in seconds"
 )
 
 // variables is the table: every name of the configuration groups M1 and M2 of
@@ -58,6 +58,7 @@ func variables() []variable {
 		{name: "MAX_CONCURRENT_JOBS", standing: Alias, of: "AUREA_CONCURRENCY", convert: asIs},
 		used("SANDBOX_CPU_LIMIT"),
 		used("SANDBOX_MEMORY_LIMIT"),
+		used("SANDBOX_DEFAULT_TIMEOUT"),
 		{name: "SANDBOX_CPUS", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
 		{name: "SANDBOX_CPU", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
 		{name: "SANDBOX_MEMORY_MB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("MiB")},
@@ -67,7 +68,6 @@ func variables() []variable {
 		{name: "SHUTDOWN_TIMEOUT_MS", standing: Alias, of: "AUREA_DRAIN_TIMEOUT", convert: milliseconds},
 
 		stops("SANDBOX_SNAPSHOT", "sandboxes that start from a snapshot come later"),
-		stops("SANDBOX_DEFAULT_TIMEOUT", taskTimeout),
 		stops("SANDBOX_TIMEOUT_MS", taskTimeout),
 		stops("STORAGE_QUOTA_LIMIT_BYTES", spendingLater),
 		stops("MAX_JOB_COST", spendingLater),

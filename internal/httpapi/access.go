@@ -75,7 +75,11 @@ func (a *API) admission(action policy.Action) func(huma.Context, func(huma.Conte
 		r, w := humago.Unwrap(hc)
 		ctx, err := a.admit(r, action)
 		if err == nil && strings.Contains(hc.Operation().Path, "{id}") {
-			err = checkID(r.PathValue("id"))
+			noun := "job"
+			if strings.Contains(hc.Operation().Path, "/runs/") {
+				noun = "run"
+			}
+			err = checkID(noun, r.PathValue("id"))
 		}
 		if err != nil {
 			a.refuse(w, r, err)
@@ -85,11 +89,11 @@ func (a *API) admission(action policy.Action) func(huma.Context, func(huma.Conte
 	}
 }
 
-func checkID(id string) error {
+func checkID(noun, id string) error {
 	if len(id) == 36 && uuid.Validate(id) == nil && id == strings.ToLower(id) {
 		return nil
 	}
-	return fault.New(fault.NotFound, "No job has the id %q.", clip(id, 60))
+	return fault.New(fault.NotFound, "No %s has the id %q.", noun, clip(id, 60))
 }
 
 // refuse answers with a problem and leaves the reason in the log.

@@ -109,6 +109,7 @@ func (a *API) registerAll() {
 	a.registerLogs()
 	a.registerQueue()
 	a.registerSystem()
+	a.registerRuns()
 	a.registerHistory()
 	a.registerBuild()
 	a.mux.HandleFunc("/", a.nowhere)

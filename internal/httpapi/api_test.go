@@ -339,7 +339,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"POST /api/v1/gc manage", "GET /api/v1/queue/dead read", "GET /api/v1/queue/stats read", "GET /api/v1/workers read",
+		"POST /api/v1/gc manage", "GET /api/v1/queue/dead read", "GET /api/v1/queue/stats read", "GET /api/v1/workers read", "GET /api/v1/languages read", "GET /api/v1/pool read",
 		"GET /{$} public", "GET /docs public", "GET /docs/start.js public", "GET /docs/swagger-ui-bundle.js public", "GET /docs/swagger-ui.css public",
 		"GET /redoc public", "GET /redoc/page.css public", "GET /redoc/redoc.standalone.js public", "GET /redoc/start.js public",
 		"GET /openapi.json public", "GET /openapi.yaml public",
@@ -350,6 +350,8 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"GET /jobs/{id}/snapshot read", "GET /ready public", "GET /ws/events read", "GET /ws/job/{id} read", "POST /jobs/{id}/assign control", "POST /jobs/{id}/cancel control",
 		"POST /jobs/{id}/claim work", "POST /jobs/{id}/complete work", "POST /jobs/{id}/heartbeat work", "POST /jobs/{id}/retry control",
 		"POST /build-image manage", "POST /jobs/{id}/stream work", "POST /jobs/{id}/submit work", "POST /jobs/{id}/validate work", "POST /prds submit",
+		"GET /runs read", "GET /runs/{id} read", "GET /runs/{id}/evidence read", "GET /runs/{id}/output read", "POST /run submit", "POST /runs submit",
+		"POST /runs/{id}/cancel control",
 	} {
 		want = append(want, both, strings.Replace(both, " /", " /api/v1/", 1))
 	}

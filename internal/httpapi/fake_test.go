@@ -41,6 +41,8 @@ type fake struct {
 	down    error
 	floor   int64 // events up to here were removed
 	last    any   // what the last changing call was given
+	runs    []*fakeRun
+	busy    time.Duration // how long there is no room for runs
 }
 
 type reply struct {

@@ -8,7 +8,9 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -24,6 +26,8 @@ type Manager interface {
 	Records
 	Overseer
 	Authenticator
+	Runner
+	RunReader
 	Builder
 }
 
@@ -91,6 +95,36 @@ type Overseer interface {
 	// Collect removes what is older than its retention, or says what it would
 	// remove.
 	Collect(ctx context.Context, dry bool) (job.Collection, error)
+}
+
+// Runner takes code to be run.
+type Runner interface {
+	// Execute does a run while its caller waits; it ends with ctx.
+	Execute(ctx context.Context, req run.Request, asked run.Asked) (run.Answer, error)
+	// SubmitRuns queues runs, all or none.
+	SubmitRuns(ctx context.Context, reqs []run.Request, asked run.Asked) (run.Submission, error)
+	CancelRun(ctx context.Context, id, reason string) (run.Run, error)
+	// Pool says what waits for code at the workers, Languages what it can be
+	// written in.
+	Pool(ctx context.Context) []run.Pool
+	Languages() []language.Status
+}
+
+// RunReader shows runs and what they came to.
+type RunReader interface {
+	Run(ctx context.Context, id string) (run.Run, error)
+	// Runs lists runs, newest first.
+	Runs(ctx context.Context, f store.RunFilter) ([]run.Run, error)
+	// Wait returns a run when it has ended, or with the cause when ctx has.
+	Wait(ctx context.Context, id string) (run.Run, error)
+	RunAnswer(ctx context.Context, id string) (run.Answer, error)
+	RunRecord(ctx context.Context, id string) ([]byte, error)
+	// RunOutput returns a piece of output from an offset on; Arrived returns a
+	// channel that is closed when some arrives.
+	RunOutput(ctx context.Context, id string, s sandbox.Stream, offset int64) (run.Piece, error)
+	Arrived() <-chan struct{}
+	// Place says where in the line a run is that waits here.
+	Place(id string) (run.Place, bool)
 }
 
 // Authenticator turns a secret into a caller.

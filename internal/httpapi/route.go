@@ -24,7 +24,7 @@ const public policy.Action = ""
 // bare lists the first words of the paths that are also served without the
 // version, for clients that know only those.
 func bare() []string {
-	return []string{"prds", "jobs", "events", "ws", "health", "ready", "build-image"}
+	return []string{"prds", "jobs", "events", "ws", "health", "ready", "run", "runs", "build-image"}
 }
 
 // route describes one operation.

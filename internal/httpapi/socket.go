@@ -74,7 +74,7 @@ func (a *API) openEvents(ctx context.Context, _ *http.Request, s *Subscription) 
 
 func (a *API) openJob(ctx context.Context, r *http.Request, s *Subscription) (event.Filter, error) {
 	id := r.PathValue("id")
-	if err := checkID(id); err != nil {
+	if err := checkID("job", id); err != nil {
 		return event.Filter{}, err
 	}
 	if _, err := a.cfg.Manager.Job(ctx, id); err != nil {

@@ -16,6 +16,7 @@ import (
 type RootBody struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
+	About   string `json:"description"`
 	Docs    string `json:"docs"`
 	ReDoc   string `json:"redoc"`
 	OpenAPI string `json:"openapi"`
@@ -35,6 +36,7 @@ type HealthBody struct {
 	Drivers          []string  `json:"drivers" nullable:"false" doc:"What they make sandboxes with; a degraded driver is not among them."`
 
 	DriverStatus []DriverBody `json:"driver_status" nullable:"false" doc:"Every driver that a connected worker has, and how it was proved."`
+	Pool         []PoolBody   `json:"pool" nullable:"false" doc:"The sandboxes that wait for code at connected workers."`
 	Paused       []string     `json:"paused" nullable:"false" doc:"Why workers take no more jobs for now, such as a full disk; they go on by themselves."`
 }
 
@@ -58,7 +60,7 @@ func (a *API) registerSystem() {
 	}, a.ready)
 	a.page("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, RootBody{
-			Name: "Aurea Sandbox Orchestrator", Version: a.cfg.Version, Docs: "/docs", ReDoc: "/redoc", OpenAPI: "/openapi.json", Health: "/health",
+			Name: "Aurea Sandbox Orchestrator", Version: a.cfg.Version, About: "Runs untrusted code and agents in sandboxes of their own, and keeps a record of what happened.", Docs: "/docs", ReDoc: "/redoc", OpenAPI: "/openapi.json", Health: "/health",
 		})
 	})
 }
@@ -73,7 +75,7 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	now := a.cfg.Now()
 	b := HealthBody{
 		Status: "healthy", Version: a.cfg.Version, UptimeSeconds: now.Sub(a.started).Seconds(), Timestamp: now.UTC(), Drivers: []string{},
-		DriverStatus: []DriverBody{}, Paused: []string{},
+		DriverStatus: []DriverBody{}, Paused: []string{}, Pool: []PoolBody{},
 	}
 	h, err := a.cfg.Manager.Health(ctx)
 	if err != nil {
@@ -88,6 +90,7 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	b.Drivers = append(b.Drivers, h.Drivers...)
 	b.DriverStatus = driverBodies(h.Proofs)
 	b.Paused = append(b.Paused, h.Paused...)
+	b.Pool = poolBodies(a.cfg.Manager.Pool(ctx))
 	b.SandboxAvailable = h.Workers > len(h.Paused) && len(h.Drivers) > 0
 	failed := slices.ContainsFunc(h.Proofs, func(d job.Driver) bool { return d.Degraded != "" })
 	if !b.SandboxAvailable || failed || len(h.Paused) > 0 {

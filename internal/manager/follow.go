@@ -67,7 +67,7 @@ func (f *follower) run(ctx context.Context) {
 
 // look reads from the cursor to the end.
 func (f *follower) look(ctx context.Context) error {
-	var leader, worker bool
+	var leader, worker, runs bool
 	var us []event.Event
 	last := f.cursor
 	err := f.m.Store.View(ctx, func(tx store.Tx) (err error) {
@@ -80,7 +80,10 @@ func (f *follower) look(ctx context.Context) error {
 		if worker, err = f.any(ctx, tx, event.JobAssigned); err != nil {
 			return err
 		}
-		ours := event.Filter{After: f.cursor, Types: []event.Type{event.JobFailed, event.WorkerRegistered, event.WorkerLeft}}
+		if runs, err = f.any(ctx, tx, event.RunCreated, event.RunRequeued); err != nil {
+			return err
+		}
+		ours := event.Filter{After: f.cursor, Types: []event.Type{event.JobFailed, event.WorkerRegistered, event.WorkerLeft, event.RunCancelling}}
 		us, err = tx.Events().List(ctx, ours, followBatch)
 		if len(us) == followBatch || store.Full(us, store.EventBytes) {
 			last = us[len(us)-1].Seq // the rest comes with the next look
@@ -95,6 +98,11 @@ func (f *follower) look(ctx context.Context) error {
 	}
 	if worker {
 		f.m.idle.wake()
+	}
+	if runs {
+		if err := f.m.Runner.Adopt(ctx); err != nil {
+			return err
+		}
 	}
 	for i := range us {
 		if err := f.obey(ctx, &us[i]); err != nil {
@@ -122,6 +130,10 @@ func (f *follower) obey(ctx context.Context, e *event.Event) error {
 		if err := json.Unmarshal(e.Data, &end); err == nil && end.Outcome == job.OutcomeCancelled && end.Worker != "" {
 			f.m.halt(ctx, end.Worker, dispatch.Cancel{Held: dispatch.Held{JobID: e.JobID, Fence: end.Fence}, Reason: end.Reason})
 		}
+		return nil
+	}
+	if e.Type == event.RunCancelling {
+		f.m.Runner.Halt(e.EntityID)
 		return nil
 	}
 	if !f.m.sessions.known(e.EntityID) {

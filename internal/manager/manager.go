@@ -16,8 +16,10 @@ import (
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
+	"github.com/aurea-dev/aurea/internal/runner"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trace"
 )
@@ -46,12 +48,16 @@ type Config struct {
 	Retention Retention
 	Tracer    *trace.Tracer // nil is off
 	Observer  Observer      // is told what happens, for figures; nil is nobody
+	RunTerms  RunTerms
 }
 
 // Manager serves the doors and the workers. It works after Start and until
 // Stop; calls between are safe from any number of goroutines.
+//
+// What it does for runs of code is Runner's.
 type Manager struct {
 	Config
+	*runner.Runner
 	outputs  *outputs
 	sessions *sessions
 	keys     *keyring
@@ -90,7 +96,16 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Outputs == nil {
 		return nil, errors.New("make a manager: it needs a place for live output")
 	}
-	return &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}, nil
+	if cfg.RunTerms.Languages == nil {
+		shipped, err := language.Default()
+		if err != nil {
+			return nil, fmt.Errorf("make a manager: %w", err)
+		}
+		cfg.RunTerms.Languages = shipped
+	}
+	m := &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}
+	m.Runner = m.newRunner(cfg.RunTerms)
+	return m, nil
 }
 
 // Start begins to lead: to schedule and to reap.
@@ -105,6 +120,9 @@ func (m *Manager) Start(ctx context.Context) error {
 		return fmt.Errorf("start manager: %w", err)
 	}
 	if err := m.tell(ctx, event.Event{Type: event.ManagerStarted, Entity: "manager", EntityID: lead.holder}); err != nil {
+		return fmt.Errorf("start manager: %w", err)
+	}
+	if err := m.Runner.Start(ctx); err != nil {
 		return fmt.Errorf("start manager: %w", err)
 	}
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -128,6 +146,7 @@ func (m *Manager) Stop() {
 		return
 	}
 	m.stop(errStopped)
+	m.Runner.Stop() // before the streams close: what is at workers is not lost
 	m.sessions.closeAll()
 	m.tasks.Wait()
 	m.stop = nil

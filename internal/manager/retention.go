@@ -49,7 +49,7 @@ func (m *Manager) collect(ctx context.Context) {
 		if c, err := m.Collect(ctx, false); err != nil && ctx.Err() == nil {
 			m.Logger.Error("could not let go of old history", "error", err)
 		} else if err == nil {
-			m.Logger.Info("let go of old history", "plans", c.Plans, "events", c.Events, "blobs", c.Blobs, "bytes", c.BlobBytes+c.SmallBytes)
+			m.Logger.Info("let go of old history", "plans", c.Plans, "runs", c.Runs, "events", c.Events, "blobs", c.Blobs, "bytes", c.BlobBytes+c.SmallBytes)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func (m *Manager) Collect(ctx context.Context, dry bool) (c job.Collection, err 
 	if p.fence == 0 && !dry {
 		return c, fault.New(fault.Unavailable, "another manager leads; ask that one").WithCode("not_leader")
 	}
-	for _, step := range []func(context.Context) error{p.plans, p.events, p.workers, p.outputs, p.blobs} {
+	for _, step := range []func(context.Context) error{p.plans, p.runs, p.events, p.workers, p.outputs, p.blobs} {
 		if err := step(ctx); err != nil {
 			return p.result, err
 		}

@@ -15,7 +15,7 @@ import (
 // leastGrace is the shortest time for which a blob is left to whoever put it.
 const leastGrace = time.Hour
 
-// blobs removes blobs that no record refers to. It first notes those that
+// blobs removes blobs that no record and no run refers to. It first notes those that
 // nobody has wanted for the time of grace, then crosses out what any record
 // refers to, then removes the rest, each unless it was wanted meanwhile: a
 // result that names a blob asks for it before its record is written, so a
@@ -27,6 +27,9 @@ func (p *pass) blobs(ctx context.Context) error {
 		return err
 	}
 	if err := p.records(ctx, unwanted); err != nil {
+		return err
+	}
+	if err := p.runBlobs(ctx, unwanted); err != nil {
 		return err
 	}
 	for digest, size := range unwanted {

@@ -24,6 +24,9 @@ const (
 // States lists every state.
 func States() []State { return []State{Queued, Running, Completed, Failed, Cancelled} }
 
+// Valid reports whether it is one of the states.
+func (s State) Valid() bool { return slices.Contains(States(), s) }
+
 // Ended reports whether nothing follows.
 func (s State) Ended() bool { return len(s.next()) == 0 }
 

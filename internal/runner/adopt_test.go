@@ -84,7 +84,7 @@ func TestRunsOutliveTheirManager(t *testing.T) {
 	waiter, hangUp := context.WithCancelCause(as("o"))
 	gone := make(chan error, 1)
 	go func() {
-		_, err := one.Execute(waiter, code("wait"), Asked{})
+		_, err := one.Execute(waiter, code("wait"), run.Asked{})
 		gone <- err
 	}()
 	for range 3 {
@@ -156,7 +156,7 @@ func TestManagersShareTheirRuns(t *testing.T) {
 	door.ID, door.Workers = "door", func() []Worker { return nil }
 	host := start(t, cfg)
 	front := start(t, door)
-	a, err := front.Execute(as("o"), code("say:hello"), Asked{})
+	a, err := front.Execute(as("o"), code("say:hello"), run.Asked{})
 	if err != nil || string(a.Stdout) != "hello" {
 		t.Errorf("got %+v, %v", a, err)
 	}

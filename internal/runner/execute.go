@@ -16,40 +16,22 @@ import (
 	"github.com/aurea-dev/aurea/internal/trace"
 )
 
-// Answer is what a run came to, with its bytes.
-type Answer struct {
-	run.Run
-	Stdout, Stderr []byte
-	Artifacts      map[string][]byte
-	Evidence       string      // the digest of the record
-	Stages         []run.Stage // where the time went, the manager's share included
-	Replayed       bool        // it answers an earlier request with the same key
-}
-
-// Asked is how somebody asks, beside what for.
-type Asked struct {
-	Key    string // of idempotency; "" is none
-	Digest string // of the request, under that key
-	// Patience is how long to wait for a turn; 0 is the server's.
-	Patience time.Duration
-}
-
 // Execute does a run while its caller waits: when ctx ends, so does the run. A
 // program that fails is an answer; an error is about the request or about us.
-func (r *Runner) Execute(ctx context.Context, req run.Request, asked Asked) (Answer, error) {
+func (r *Runner) Execute(ctx context.Context, req run.Request, asked run.Asked) (run.Answer, error) {
 	c, err := caller(ctx)
 	if err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	if req.Webhook != "" {
-		return Answer{}, fault.Field("webhook", "is for runs that nobody waits for; send them to POST /api/v1/runs")
+		return run.Answer{}, fault.Field("webhook", "is for runs that nobody waits for; send them to POST /api/v1/runs")
 	}
 	order, err := req.Order(r.Terms)
 	if err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	if err := r.demandDriver(order.Driver); err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	if asked.Key != "" {
 		if ids, err := r.kept(ctx, c, asked); err != nil || ids != nil {
@@ -78,7 +60,7 @@ func (r *Runner) newRun(ctx context.Context, c policy.Caller, order *run.Order) 
 // execution is a run whose caller waits.
 type execution struct {
 	r     *Runner
-	asked Asked
+	asked run.Asked
 	order run.Order
 	run   run.Run
 	// begun is told once that the start is on disk; that is awaited at the end
@@ -88,7 +70,7 @@ type execution struct {
 	stages []run.Stage
 }
 
-func (x *execution) do(ctx context.Context) (Answer, error) {
+func (x *execution) do(ctx context.Context) (run.Answer, error) {
 	r := x.r
 	e := &entry{fence: x.run.Fence, sync: true, done: make(chan struct{})}
 	ch := make(chan seat, 1)
@@ -98,7 +80,7 @@ func (x *execution) do(ctx context.Context) (Answer, error) {
 		patience = min(x.asked.Patience, 10*time.Minute)
 	}
 	if err := r.enter(false, e.ticket); err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	r.note(x.run.ID, e)
 	defer r.drop(x.run.ID, e)
@@ -111,7 +93,7 @@ func (x *execution) do(ctx context.Context) (Answer, error) {
 		if x.run.Attempt == 0 {
 			if err := x.begin(ctx, p); err != nil {
 				r.release(p, 0)
-				return Answer{}, err
+				return run.Answer{}, err
 			}
 		}
 		answer, again, err := x.try(ctx, e, p)
@@ -155,7 +137,7 @@ func (x *execution) begin(ctx context.Context, p seat) error {
 }
 
 // try does the run at one worker. again says that another turn is needed.
-func (x *execution) try(ctx context.Context, e *entry, p seat) (answer Answer, again bool, err error) {
+func (x *execution) try(ctx context.Context, e *entry, p seat) (answer run.Answer, again bool, err error) {
 	r := x.r
 	out := &output{most: x.order.OutputCap}
 	flight, cancel := context.WithCancelCause(ctx)
@@ -177,30 +159,30 @@ func (x *execution) try(ctx context.Context, e *entry, p seat) (answer Answer, a
 		return answer, false, err
 	case fault.Is(err, fault.Exhausted):
 		r.full(p)
-		return Answer{}, true, nil
+		return run.Answer{}, true, nil
 	}
 	r.release(p, 0)
 	if !final(err) && x.run.Attempt < run.MaxTries {
 		r.Logger.Warn("a run was lost with its worker and is done again", "run", x.run.ID, "worker", p.ID, "attempt", x.run.Attempt, "error", err)
 		x.run.Attempt++
-		return Answer{}, true, nil
+		return run.Answer{}, true, nil
 	}
 	answer, err = x.refused(ctx, about(err, p.ID))
 	return answer, false, err
 }
 
 // completed keeps a result and answers with it.
-func (x *execution) completed(ctx context.Context, res run.Result, out *output, took time.Duration) (Answer, error) {
+func (x *execution) completed(ctx context.Context, res run.Result, out *output, took time.Duration) (run.Answer, error) {
 	artifacts := make(map[string][]byte, len(res.Artifacts))
 	for name, a := range res.Artifacts {
 		artifacts[name] = a.Data
 	}
-	answer := Answer{Stdout: bytes.Clone(out.stdout), Stderr: bytes.Clone(out.stderr)}
+	answer := run.Answer{Stdout: bytes.Clone(out.stdout), Stderr: bytes.Clone(out.stderr)}
 	x.run.Worker = res.Worker
 	at := x.r.Now()
 	record, err := x.end(ctx, run.Completed, "", &res, out)
 	if err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	for name := range artifacts {
 		if _, kept := res.Artifacts[name]; !kept {
@@ -224,26 +206,26 @@ func stages(waited, took time.Duration, res *run.Result, recorded time.Duration)
 }
 
 // cancelled keeps that nobody wanted it any more.
-func (x *execution) cancelled(ctx context.Context, cause error, out *output) (Answer, error) {
+func (x *execution) cancelled(ctx context.Context, cause error, out *output) (run.Answer, error) {
 	reason := "whoever asked went away"
 	if errors.Is(cause, errCancelled) {
 		reason = "cancelled on request"
 	}
 	if _, err := x.end(ctx, run.Cancelled, reason, partial(out), out); err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
-	return Answer{}, fault.New(fault.Conflict, "The run was stopped: %s.", reason).WithCode("cancelled")
+	return run.Answer{}, fault.New(fault.Conflict, "The run was stopped: %s.", reason).WithCode("cancelled")
 }
 
 // refused ends a run that came to no result, if it had begun.
-func (x *execution) refused(ctx context.Context, err error) (Answer, error) {
+func (x *execution) refused(ctx context.Context, err error) (run.Answer, error) {
 	if x.run.Attempt == 0 {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	if _, ended := x.end(ctx, run.Failed, reasonOf(err), nil, &output{}); ended != nil {
-		return Answer{}, errors.Join(err, ended)
+		return run.Answer{}, errors.Join(err, ended)
 	}
-	return Answer{}, err
+	return run.Answer{}, err
 }
 
 // end writes the end down, after the start is.
@@ -257,25 +239,25 @@ func (x *execution) end(ctx context.Context, state run.State, reason string, res
 }
 
 // elsewhere queues a run for a manager that has workers, and waits for it.
-func (r *Runner) elsewhere(ctx context.Context, c policy.Caller, order run.Order, asked Asked) (Answer, error) {
+func (r *Runner) elsewhere(ctx context.Context, c policy.Caller, order run.Order, asked run.Asked) (run.Answer, error) {
 	s, err := r.submit(ctx, c, []run.Order{order}, []string{""}, asked)
 	if err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	return r.waitAnswer(ctx, s.Runs[0].ID, s.Replayed)
 }
 
 // replayed answers as an earlier request with the same key was answered.
-func (r *Runner) replayed(ctx context.Context, ids []string, err error) (Answer, error) {
+func (r *Runner) replayed(ctx context.Context, ids []string, err error) (run.Answer, error) {
 	if err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	return r.waitAnswer(ctx, ids[0], true)
 }
 
 // waitAnswer waits for the end of a run. One that was made for this caller
 // alone ends with it.
-func (r *Runner) waitAnswer(ctx context.Context, id string, replayed bool) (Answer, error) {
+func (r *Runner) waitAnswer(ctx context.Context, id string, replayed bool) (run.Answer, error) {
 	ended, err := r.Wait(ctx, id)
 	if err != nil && ctx.Err() != nil && !replayed {
 		bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errOverdue)
@@ -283,10 +265,10 @@ func (r *Runner) waitAnswer(ctx context.Context, id string, replayed bool) (Answ
 		_, _ = r.CancelRun(bounded, id, "whoever asked went away") // it may have ended meanwhile
 	}
 	if err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	if ended.State != run.Completed {
-		return Answer{}, fault.New(fault.Unavailable, "The run came to no result: %s.", ended.Reason).WithCode("run_" + lower(ended.State))
+		return run.Answer{}, fault.New(fault.Unavailable, "The run came to no result: %s.", ended.Reason).WithCode("run_" + lower(ended.State))
 	}
 	a, err := r.RunAnswer(ctx, id)
 	a.Replayed = replayed

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/run"
 )
 
 // fullFor is how long a worker that said it has no room is left alone.
@@ -135,26 +136,20 @@ func (r *Runner) refused() {
 // rounded is a time as people say it.
 func rounded(d time.Duration) time.Duration { return max(d.Round(time.Second), time.Second) }
 
-// Place is where in the line a run is.
-type Place struct {
-	Position int // how many turns come before
-	Wait     time.Duration
-}
-
 // placeOf is where in the line a ticket is. The mutex is held.
-func (r *Runner) placeOf(t *ticket) (Place, bool) {
+func (r *Runner) placeOf(t *ticket) (run.Place, bool) {
 	position := r.line.position(t)
-	return Place{Position: position, Wait: r.line.wait(position, r.slots())}, position >= 0
+	return run.Place{Position: position, Wait: r.line.wait(position, r.slots())}, position >= 0
 }
 
 // Place returns where in the line here a run is, if it is.
-func (r *Runner) Place(id string) (Place, bool) {
+func (r *Runner) Place(id string) (run.Place, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.entries[id]; e != nil && e.ticket != nil {
 		return r.placeOf(e.ticket)
 	}
-	return Place{}, false
+	return run.Place{}, false
 }
 
 // Depth is how many runs wait here, and how many are at workers.

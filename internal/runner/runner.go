@@ -79,6 +79,11 @@ const (
 type Runner struct {
 	Config
 	arrived signal // live output came, or a run ended
+	pool    struct {
+		mu    sync.Mutex
+		asked time.Time
+		held  []run.Pool
+	}
 
 	mu      sync.Mutex
 	life    context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop

@@ -78,7 +78,7 @@ func submit(t *testing.T, r *Runner, owner string, codes ...string) (ids []strin
 	for i, c := range codes {
 		reqs[i] = code(c)
 	}
-	s, err := r.SubmitRuns(as(owner), reqs, Asked{})
+	s, err := r.SubmitRuns(as(owner), reqs, run.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestARunIsDoneWhileItsCallerWaits(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	r := start(t, config(t, b.worker(2)))
-	a, err := r.Execute(as("o"), code("say:hello err:oops left:artifact"), Asked{})
+	a, err := r.Execute(as("o"), code("say:hello err:oops left:artifact"), run.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestACallerWhoGoesAwayTakesTheRunAlong(t *testing.T) {
 	ctx, leave := context.WithCancelCause(as("o"))
 	done := make(chan error, 1)
 	go func() {
-		_, err := r.Execute(ctx, code("say:partial wait"), Asked{})
+		_, err := r.Execute(ctx, code("say:partial wait"), run.Asked{})
 		done <- err
 	}()
 	id := b.begins(t)
@@ -238,14 +238,14 @@ func TestAFullLineRefusesAndStoresNothing(t *testing.T) {
 	defer b.letGo()
 	first := submit(t, r, "o", "wait")
 	b.begins(t)
-	_, err := r.Execute(as("o"), code("say:x"), Asked{})
+	_, err := r.Execute(as("o"), code("say:x"), run.Asked{})
 	if fault.CodeOf(err) != "no_room" || !fault.Is(err, fault.Exhausted) {
 		t.Errorf("got %v", err)
 	}
 	submit(t, r, "o", "wait", "wait")
 	for what, ask := range map[string]func() error{
-		"one that waits":  func() error { _, err := r.Execute(as("o"), code("say:x"), Asked{}); return err },
-		"one that queues": func() error { _, err := r.SubmitRuns(as("p"), []run.Request{code("say:x")}, Asked{}); return err },
+		"one that waits":  func() error { _, err := r.Execute(as("o"), code("say:x"), run.Asked{}); return err },
+		"one that queues": func() error { _, err := r.SubmitRuns(as("p"), []run.Request{code("say:x")}, run.Asked{}); return err },
 	} {
 		if err := ask(); fault.CodeOf(err) != "queue_full" || !fault.Is(err, fault.Exhausted) {
 			t.Errorf("%s: %v", what, err)
@@ -263,20 +263,20 @@ func TestBadRequestsAreRefusedWholeAndNothingIsStored(t *testing.T) {
 	r := start(t, config(t, b.worker(1)))
 	for what, ask := range map[string]func() error{
 		"one bad of a batch": func() error {
-			_, err := r.SubmitRuns(as("o"), []run.Request{code("say:x"), {Code: "x", Files: map[string]string{"../x": ""}}}, Asked{})
+			_, err := r.SubmitRuns(as("o"), []run.Request{code("say:x"), {Code: "x", Files: map[string]string{"../x": ""}}}, run.Asked{})
 			if !strings.Contains(err.Error(), "runs[1].files[../x]") {
 				t.Errorf("the fault is %v", err)
 			}
 			return err
 		},
-		"no runs":       func() error { _, err := r.SubmitRuns(as("o"), nil, Asked{}); return err },
-		"too many runs": func() error { _, err := r.SubmitRuns(as("o"), make([]run.Request, 1001), Asked{}); return err },
+		"no runs":       func() error { _, err := r.SubmitRuns(as("o"), nil, run.Asked{}); return err },
+		"too many runs": func() error { _, err := r.SubmitRuns(as("o"), make([]run.Request, 1001), run.Asked{}); return err },
 		"no language": func() error {
-			_, err := r.Execute(as("o"), run.Request{Code: "x", Language: "cobol"}, Asked{})
+			_, err := r.Execute(as("o"), run.Request{Code: "x", Language: "cobol"}, run.Asked{})
 			return err
 		},
 		"a hook for sync": func() error {
-			_, err := r.Execute(as("o"), run.Request{Code: "x", Webhook: "https://a"}, Asked{})
+			_, err := r.Execute(as("o"), run.Request{Code: "x", Webhook: "https://a"}, run.Asked{})
 			return err
 		},
 	} {
@@ -284,7 +284,7 @@ func TestBadRequestsAreRefusedWholeAndNothingIsStored(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := r.Execute(as("o"), run.Request{Code: "x", Driver: "moon"}, Asked{}); fault.CodeOf(err) != "driver_unavailable" {
+	if _, err := r.Execute(as("o"), run.Request{Code: "x", Driver: "moon"}, run.Asked{}); fault.CodeOf(err) != "driver_unavailable" {
 		t.Errorf("an unserved driver: %v", err)
 	}
 	if list, _ := r.Runs(as("o"), store.RunFilter{}); len(list) != 0 || len(b.began) != 0 {
@@ -302,7 +302,7 @@ func TestAWorkerWithoutRoomIsAskedAgain(t *testing.T) {
 	var others sync.WaitGroup
 	for range 3 {
 		others.Go(func() {
-			if a, err := r.Execute(as("o"), code("say:x"), Asked{}); err != nil || string(a.Stdout) != "x" || a.Attempt != 1 {
+			if a, err := r.Execute(as("o"), code("say:x"), run.Asked{}); err != nil || string(a.Stdout) != "x" || a.Attempt != 1 {
 				t.Errorf("got %+v, %v", a, err)
 			}
 		})
@@ -323,11 +323,11 @@ func TestALostWorkerIsReplacedThreeTimesAtMost(t *testing.T) {
 	cfg.Back = time.Millisecond
 	r := start(t, cfg)
 	b.lose["say:sync"], b.lose["say:never"] = 2, 1000
-	a, err := r.Execute(as("o"), code("say:sync"), Asked{})
+	a, err := r.Execute(as("o"), code("say:sync"), run.Asked{})
 	if err != nil || string(a.Stdout) != "sync" || a.Attempt != 3 {
 		t.Errorf("got %+v, %v", a, err)
 	}
-	if _, err := r.Execute(as("o"), code("say:never"), Asked{}); !fault.Is(err, fault.Unavailable) {
+	if _, err := r.Execute(as("o"), code("say:never"), run.Asked{}); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("got %v", err)
 	}
 	list, _ := r.Runs(as("o"), store.RunFilter{State: run.Failed})
@@ -337,7 +337,7 @@ func TestALostWorkerIsReplacedThreeTimesAtMost(t *testing.T) {
 	b.mu.Lock()
 	b.refuse = fault.New(fault.NotFound, "the image x is not there").WithCode("no_image")
 	b.mu.Unlock()
-	if _, err := r.Execute(as("o"), code("say:x"), Asked{}); !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != "no_image" {
+	if _, err := r.Execute(as("o"), code("say:x"), run.Asked{}); !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != "no_image" {
 		t.Errorf("got %v", err)
 	}
 	id := submit(t, r, "o", "say:x")[0]
@@ -380,7 +380,7 @@ func TestTheSameKeyMakesNothingTwice(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	r := start(t, config(t, b.worker(2)))
-	asked := Asked{Key: "k", Digest: "d"}
+	asked := run.Asked{Key: "k", Digest: "d"}
 	first, err := r.SubmitRuns(as("o"), []run.Request{code("say:1"), code("say:2")}, asked)
 	if err != nil {
 		t.Fatal(err)
@@ -389,13 +389,13 @@ func TestTheSameKeyMakesNothingTwice(t *testing.T) {
 	if err != nil || !again.Replayed || again.Runs[0].ID != first.Runs[0].ID || again.Runs[1].ID != first.Runs[1].ID {
 		t.Errorf("got %+v, %v", again, err)
 	}
-	if _, err := r.SubmitRuns(as("o"), []run.Request{code("say:3")}, Asked{Key: "k", Digest: "e"}); fault.CodeOf(err) != "idempotency_mismatch" {
+	if _, err := r.SubmitRuns(as("o"), []run.Request{code("say:3")}, run.Asked{Key: "k", Digest: "e"}); fault.CodeOf(err) != "idempotency_mismatch" {
 		t.Errorf("got %v", err)
 	}
 	if s, err := r.SubmitRuns(as("p"), []run.Request{code("say:3")}, asked); err != nil || s.Replayed {
 		t.Errorf("another's key: %+v, %v", s, err)
 	}
-	sync := Asked{Key: "s", Digest: "d"}
+	sync := run.Asked{Key: "s", Digest: "d"}
 	a, err := r.Execute(as("o"), code("say:once"), sync)
 	if err != nil {
 		t.Fatal(err)
@@ -434,7 +434,7 @@ func TestLargeOutputIsReadFromAnyOffset(t *testing.T) {
 	}
 	const from = 1_000_001
 	var stored []byte
-	for p := (Piece{Next: from}); !p.Ended; {
+	for p := (run.Piece{Next: from}); !p.Ended; {
 		var err error
 		if p, err = r.RunOutput(as("o"), id, sandbox.Stdout, p.Next); err != nil {
 			t.Fatal(err)
@@ -465,7 +465,7 @@ func TestNothingRunsWithoutAWorker(t *testing.T) {
 	cfg := config(t, func() []Worker { return nil })
 	cfg.Patience = time.Millisecond
 	r := start(t, cfg)
-	if _, err := r.Execute(as("o"), code("say:x"), Asked{}); err == nil || fault.KindOf(err) == fault.Internal {
+	if _, err := r.Execute(as("o"), code("say:x"), run.Asked{}); err == nil || fault.KindOf(err) == fault.Internal {
 		t.Errorf("got %v", err)
 	}
 	id := submit(t, r, "o", "say:x")[0]

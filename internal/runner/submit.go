@@ -12,21 +12,15 @@ import (
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
-// Submission is runs that were queued, or that were under the same key before.
-type Submission struct {
-	Runs     []run.Run
-	Replayed bool
-}
-
 // SubmitRuns queues runs, all or none. They are on disk when it returns, and
 // end whatever becomes of this process.
-func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked Asked) (Submission, error) {
+func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked run.Asked) (run.Submission, error) {
 	c, err := caller(ctx)
 	if err != nil {
-		return Submission{}, err
+		return run.Submission{}, err
 	}
 	if len(reqs) == 0 || len(reqs) > run.MaxBatch {
-		return Submission{}, fault.Field("runs", "must have from 1 to %d elements", run.MaxBatch)
+		return run.Submission{}, fault.Field("runs", "must have from 1 to %d elements", run.MaxBatch)
 	}
 	orders, hooks := make([]run.Order, len(reqs)), make([]string, len(reqs))
 	for i := range reqs {
@@ -37,7 +31,7 @@ func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked Asked
 			err = r.Hooks.Check(reqs[i].Webhook)
 		}
 		if err != nil {
-			return Submission{}, inBatch(err, i, len(reqs))
+			return run.Submission{}, inBatch(err, i, len(reqs))
 		}
 		hooks[i], orders[i].Keep = reqs[i].Webhook, true
 	}
@@ -55,7 +49,7 @@ func inBatch(err error, i, of int) error {
 	return &named
 }
 
-func (r *Runner) submit(ctx context.Context, c policy.Caller, orders []run.Order, hooks []string, asked Asked) (s Submission, err error) {
+func (r *Runner) submit(ctx context.Context, c policy.Caller, orders []run.Order, hooks []string, asked run.Asked) (s run.Submission, err error) {
 	mine := r.alone() || len(r.Workers()) > 0
 	runs, ids := make([]run.Run, len(orders)), make([]string, len(orders))
 	tickets := make([]*ticket, len(orders))
@@ -152,7 +146,7 @@ type reply struct {
 }
 
 // keptIDs returns the runs that a key stands for, nil where it is new.
-func keptIDs(ctx context.Context, tx store.Tx, owner string, asked Asked) ([]string, error) {
+func keptIDs(ctx context.Context, tx store.Tx, owner string, asked run.Asked) ([]string, error) {
 	old, err := tx.Replies().Get(ctx, owner, asked.Key)
 	if fault.Is(err, fault.NotFound) {
 		return nil, nil
@@ -168,7 +162,7 @@ func keptIDs(ctx context.Context, tx store.Tx, owner string, asked Asked) ([]str
 	return kept.RunIDs, nil
 }
 
-func (r *Runner) kept(ctx context.Context, c policy.Caller, asked Asked) (ids []string, err error) {
+func (r *Runner) kept(ctx context.Context, c policy.Caller, asked run.Asked) (ids []string, err error) {
 	err = r.Store.View(ctx, func(tx store.Tx) (err error) {
 		ids, err = keptIDs(ctx, tx, c.ID, asked)
 		return err
@@ -177,7 +171,7 @@ func (r *Runner) kept(ctx context.Context, c policy.Caller, asked Asked) (ids []
 }
 
 // keep keeps which runs a key stands for. One that is taken is a Conflict.
-func (r *Runner) keep(ctx context.Context, tx store.Tx, owner string, asked Asked, ids []string) error {
+func (r *Runner) keep(ctx context.Context, tx store.Tx, owner string, asked run.Asked, ids []string) error {
 	if old, err := keptIDs(ctx, tx, owner, asked); err != nil || old != nil {
 		if err == nil {
 			err = fault.New(fault.Conflict, "another request with this idempotency key is under way; ask again").WithCode("idempotency_busy")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/blob"
-	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/run"
@@ -188,28 +187,20 @@ func (r *Runner) Halt(id string) <-chan struct{} {
 	return e.done
 }
 
-// Piece is a part of a run's output.
-type Piece struct {
-	Data    []byte
-	Next    int64 // the offset after Data
-	Attempt int   // the try that it belongs to; another try starts again at 0
-	Ended   bool  // nothing more will come
-}
-
 // maxPiece bounds one piece of output.
 const maxPiece = 256 << 10
 
 // RunOutput returns output of a run's newest try from an offset on.
-func (r *Runner) RunOutput(ctx context.Context, id string, s sandbox.Stream, offset int64) (Piece, error) {
+func (r *Runner) RunOutput(ctx context.Context, id string, s sandbox.Stream, offset int64) (run.Piece, error) {
 	if offset < 0 {
-		return Piece{}, fault.Field("offset", "must not be negative")
+		return run.Piece{}, fault.Field("offset", "must not be negative")
 	}
 	live := r.live(id) // before the look: what ends meanwhile is still held by it
 	x, err := r.Run(ctx, id)
 	if err != nil {
-		return Piece{}, err
+		return run.Piece{}, err
 	}
-	p := Piece{Attempt: x.Attempt, Next: offset, Ended: x.State.Ended()}
+	p := run.Piece{Attempt: x.Attempt, Next: offset, Ended: x.State.Ended()}
 	switch {
 	case p.Ended:
 		p.Data, err = r.storedOutput(ctx, &x, s, offset)
@@ -284,12 +275,12 @@ const maxWhole = 64 << 20
 
 // RunAnswer returns a run with the bytes that it left. Bytes that the retention
 // removed are left out.
-func (r *Runner) RunAnswer(ctx context.Context, id string) (Answer, error) {
+func (r *Runner) RunAnswer(ctx context.Context, id string) (run.Answer, error) {
 	x, err := r.Run(ctx, id)
 	if err != nil || x.Result == nil {
-		return Answer{Run: x}, err
+		return run.Answer{Run: x}, err
 	}
-	a := Answer{Run: x, Artifacts: map[string][]byte{}, Stages: x.Result.Stages}
+	a := run.Answer{Run: x, Artifacts: map[string][]byte{}, Stages: x.Result.Stages}
 	whole := func(digest string) []byte {
 		data, readErr := r.bytes(ctx, id, digest, 0, maxWhole)
 		if readErr != nil && !fault.Is(readErr, fault.Gone) {
@@ -302,7 +293,7 @@ func (r *Runner) RunAnswer(ctx context.Context, id string) (Answer, error) {
 		a.Artifacts[name] = whole(art.SHA256)
 	}
 	if err != nil {
-		return Answer{}, err
+		return run.Answer{}, err
 	}
 	record, err := r.RunRecord(ctx, id)
 	a.Evidence = blob.Digest(record)
@@ -323,37 +314,47 @@ func (r *Runner) RunRecord(ctx context.Context, id string) (record []byte, err e
 	return record, err
 }
 
-// WorkerPool is what the warm pool of one worker holds.
-type WorkerPool struct {
-	Worker string
-	dispatch.PoolState
-}
-
 // poolTime bounds the answer of one worker.
 const poolTime = 2 * time.Second
 
-// Pool asks the workers that are connected here what waits there. One that does
+// poolFor is how long an answer serves those who ask again: anybody may ask.
+const poolFor = time.Second
+
+// Pool says what waits at the workers that are connected here. One that does
 // not answer is left out.
-func (r *Runner) Pool(ctx context.Context) []WorkerPool {
+func (r *Runner) Pool(ctx context.Context) []run.Pool {
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	if r.pool.asked.IsZero() || time.Since(r.pool.asked) > poolFor {
+		r.pool.held = r.askPools(context.WithoutCancel(ctx))
+		r.pool.asked = time.Now()
+	}
+	return r.pool.held
+}
+
+func (r *Runner) askPools(ctx context.Context) []run.Pool {
 	workers := r.Workers()
-	answers := make([]*WorkerPool, len(workers))
+	answers := make([]*run.Pool, len(workers))
 	var asked sync.WaitGroup
 	for i, w := range workers {
 		asked.Go(func() {
 			bounded, cancel := context.WithTimeoutCause(ctx, poolTime, errOverdue)
 			defer cancel()
 			if state, err := w.Runner.Pool(bounded); err == nil {
-				answers[i] = &WorkerPool{Worker: w.ID, PoolState: state}
+				answers[i] = &run.Pool{Worker: w.ID}
+				for _, c := range state.Classes {
+					answers[i].Classes = append(answers[i].Classes, run.PoolClass(c))
+				}
 			}
 		})
 	}
 	asked.Wait()
-	var list []WorkerPool
+	var list []run.Pool
 	for _, a := range answers {
 		if a != nil {
 			list = append(list, *a)
 		}
 	}
-	slices.SortFunc(list, func(a, b WorkerPool) int { return cmp.Compare(a.Worker, b.Worker) })
+	slices.SortFunc(list, func(a, b run.Pool) int { return cmp.Compare(a.Worker, b.Worker) })
 	return list
 }

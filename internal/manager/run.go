@@ -1,0 +1,151 @@
+package manager
+
+import (
+	"context"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/runner"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// RunTerms is how runs of code are taken.
+type RunTerms struct {
+	run.Terms
+	// Most is how many may wait, Patience how long somebody waits for a turn on
+	// a connection; 0 is a sensible number.
+	Most     int
+	Patience time.Duration
+	Hooks    runner.HookTerms
+	Observer runner.Observer // nil is nobody
+}
+
+// newRunner makes the part that does runs.
+func (m *Manager) newRunner(t RunTerms) *runner.Runner {
+	cfg := runner.Config{
+		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.runners, Fence: m.fence.Load, Terms: t.Terms, Hooks: t.Hooks, Observer: t.Observer,
+		Now: m.Now, Logger: m.Logger, ID: m.ID, Most: t.Most, Patience: t.Patience, Back: m.LeaseTerm,
+	}
+	if !m.Alone {
+		cfg.Outputs = m.Config.Outputs
+	}
+	return runner.New(cfg)
+}
+
+// runners lists the workers whose command stream is open here.
+func (ss *sessions) runners() []runner.Worker {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	list := make([]runner.Worker, 0, len(ss.byWorker))
+	for _, s := range ss.byWorker {
+		s.mu.Lock()
+		if s.stream != nil {
+			list = append(list, runner.Worker{ID: s.worker.ID, Slots: s.worker.Slots, Drivers: served(&s.worker), Paused: s.paused != "", Runner: s.stream.receiver})
+		}
+		s.mu.Unlock()
+	}
+	return list
+}
+
+// served are the drivers that a worker serves.
+func served(w *job.Worker) (names []string) {
+	for _, d := range w.Proofs {
+		if d.Degraded == "" {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// runs forgets runs that ended long ago, a few at a time.
+func (p *pass) runs(ctx context.Context) error {
+	before, ok := p.cutoff(p.m.Retention.Jobs)
+	for ok {
+		limit := forgetBatch
+		if p.dry {
+			limit = maxDry
+		}
+		var ids []string
+		err := p.m.Store.View(ctx, func(tx store.Tx) (err error) {
+			ids, err = tx.History().EndedRuns(ctx, before, limit)
+			return err
+		})
+		if err == nil && !p.dry && len(ids) > 0 {
+			err = p.write(ctx, func(tx store.Tx) error {
+				_, err := tx.History().ForgetRuns(ctx, ids...)
+				return err
+			})
+		}
+		if err != nil {
+			return err
+		}
+		p.result.Runs += int64(len(ids))
+		ok = len(ids) == limit && !p.dry
+	}
+	return nil
+}
+
+// runBlobs crosses out of the list what runs refer to, and drops small blobs
+// whose time is over.
+func (p *pass) runBlobs(ctx context.Context, unwanted map[string]int64) error {
+	past := func(keep time.Duration, ended time.Time) bool {
+		before, bounded := p.cutoff(keep)
+		return bounded && ended.Before(before)
+	}
+	for after := ""; ; {
+		var page []store.KeptRun
+		err := p.m.Store.View(ctx, func(tx store.Tx) (err error) {
+			page, err = tx.History().KeptRuns(ctx, after, keptPage)
+			return err
+		})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		after = page[len(page)-1].ID
+		var over []store.KeptRun
+		for _, k := range page {
+			// A dry run has not removed the runs that would go.
+			switch gone := p.dry && past(p.m.Retention.Jobs, k.Ended); {
+			case gone:
+			case past(p.m.Retention.Output, k.Ended):
+				if !k.Dropped && k.Small > 0 {
+					over = append(over, k)
+				}
+			default:
+				for _, digest := range k.Digests {
+					delete(unwanted, digest)
+				}
+			}
+		}
+		if err := p.dropRuns(ctx, over); err != nil {
+			return err
+		}
+	}
+}
+
+// dropRuns drops the small blobs of runs, those of one page together.
+func (p *pass) dropRuns(ctx context.Context, over []store.KeptRun) error {
+	if len(over) == 0 {
+		return nil
+	}
+	var sum int64
+	for _, k := range over {
+		sum += k.Small
+	}
+	if !p.dry {
+		err := p.write(ctx, func(tx store.Tx) error {
+			for _, k := range over {
+				if _, err := tx.History().DropRunBlobs(ctx, k.ID); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	p.result.SmallBytes += sum
+	return nil
+}
