@@ -1,0 +1,5 @@
+import sys, linecache
+linecache.clearcache()
+def f():
+    raise ValueError("after the cache was cleared")
+f()
