@@ -389,3 +389,21 @@ func TestTheDatabasesPasswordIsNotShown(t *testing.T) {
 		}
 	}
 }
+
+// The supervisor hands settings on as text: none must stay none.
+func TestCountsAreReadAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"0", "python=2", "bash=1,python=0"} {
+		var m map[string]int
+		v := countsValue{&m, 64}
+		if err := v.Set(text); err != nil || v.String() != text {
+			t.Errorf("%q became %q, %v", text, v.String(), err)
+		}
+	}
+	for _, text := range []string{"python", "python=-1", "python=65", "python=x", "=1"} {
+		var m map[string]int
+		if err := (countsValue{&m, 64}).Set(text); err == nil {
+			t.Errorf("%q was taken as %v", text, m)
+		}
+	}
+}

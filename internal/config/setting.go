@@ -194,7 +194,7 @@ func workerSettings() []setting {
 		},
 		{
 			key: "pool", env: "AUREA_POOL", flag: "pool", roles: own, init: "bash=1,javascript=1,python=2",
-			help: "how many fresh sandboxes wait for runs of each language, with its interpreter started, where the default image has it: `python=4,javascript=2`; empty keeps none",
+			help: "how many fresh sandboxes wait for runs of each language, with its interpreter started, where the default image has it: `python=4,javascript=2`; 0 keeps none",
 			at:   func(c *Config) value { return countsValue{&c.Pool, 64} },
 		},
 		{

@@ -236,16 +236,26 @@ type countsValue struct {
 	most int
 }
 
+// noCounts is how none at all is written: a variable that is empty counts as not
+// set.
+const noCounts = "0"
+
 func (v countsValue) String() string {
 	var pairs []string
 	for _, k := range slices.Sorted(maps.Keys(*v.to)) {
 		pairs = append(pairs, fmt.Sprintf("%s=%d", k, (*v.to)[k]))
+	}
+	if len(pairs) == 0 {
+		return noCounts
 	}
 	return strings.Join(pairs, ",")
 }
 
 func (v countsValue) Set(text string) error {
 	words := map[string]string{}
+	if strings.TrimSpace(text) == noCounts {
+		text = ""
+	}
 	if err := (mapValue{&words}).Set(text); err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (s *stage) start(ts *testscript.TestScript, name string, sock *os.File, arg
 		ts.Fatalf("%s is running already", name)
 	}
 	var env []string
-	for _, v := range []string{"AUREA_DATA", "HOST", "AUREA_KEY_FILE", "AUREA_LEASE_TERM", "AUREA_ROLES", "MANAGER_URL", "AUREA_DRIVER", "DATABASE_URL"} {
+	for _, v := range []string{"AUREA_DATA", "HOST", "AUREA_KEY_FILE", "AUREA_LEASE_TERM", "AUREA_ROLES", "MANAGER_URL", "AUREA_DRIVER", "AUREA_POOL", "DATABASE_URL"} {
 		if value := ts.Getenv(v); value != "" {
 			env = append(env, v+"="+value)
 		}

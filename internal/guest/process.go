@@ -371,6 +371,25 @@ func (p *Process) Write(ctx context.Context, b []byte) error {
 	return nil
 }
 
+// Feed implements sandbox.Feeder. The last of b is not waited for: whether it was
+// taken shows in what the process does.
+func (p *Process) Feed(ctx context.Context, b []byte) error {
+	if n := len(b) - writeBatch; n > 0 {
+		if err := p.Write(ctx, b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	for len(b) > 0 {
+		in := wire.Input{Data: b[:min(len(b), wire.MaxInput)]}
+		b = b[len(in.Data):]
+		if err := p.client.send(ctx, wire.TypeInput, 0, p.channel, in.Append(nil)); err != nil {
+			return err
+		}
+	}
+	return p.client.send(ctx, wire.TypeCloseInput, 0, p.channel, wire.Control{}.Append(nil))
+}
+
 // writeBatch is how much input is under way at once: half of what a guest
 // keeps for a process that does not read.
 const writeBatch = 64 * wire.MaxInput

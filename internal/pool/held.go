@@ -79,7 +79,7 @@ func (p *Pool) make(ctx context.Context, k *class, image string) (*Held, error) 
 	}
 	box, err := sandbox.Open(ctx, sandbox.Options{
 		Driver: p.config.Driver, OutputCap: p.config.OutputCap, Logger: p.config.Logger,
-		Spec: sandbox.Spec{ID: id, Image: image, Limits: p.config.Limits, Labels: p.config.Labels},
+		Spec: sandbox.Spec{ID: id, Image: image, Limits: p.config.Limits, Labels: p.config.Labels, Background: true},
 	})
 	if err != nil {
 		return nil, err

@@ -119,18 +119,33 @@ type Want struct {
 	Env      map[string]string
 }
 
-// Claim hands out a waiting sandbox, which is the caller's then. It is nil where
-// none waits that would be the same as a new one.
-func (p *Pool) Claim(want Want) *Held {
+// Claim hands out a waiting sandbox with the limits that are wanted, which is
+// the caller's then. It is nil where none waits that would be the same as a new
+// one.
+func (p *Pool) Claim(ctx context.Context, want Want) *Held {
 	digest := p.config.Digest(want.Image)
+	for {
+		h := p.take(want, digest)
+		if h == nil {
+			return nil
+		}
+		err := h.Sandbox.Adjust(ctx, want.Limits)
+		if err == nil {
+			return h
+		}
+		p.spoiled(h, want, err)
+		if fault.Is(err, fault.Invalid) {
+			return nil // another would not take them either
+		}
+	}
+}
+
+// take takes the oldest sandbox that can be used out of its class.
+func (p *Pool) take(want Want, digest string) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.classes, func(k *class) bool { return k.Language.Name == want.Language })
-	if i < 0 || !p.open {
-		return nil
-	}
-	k := p.classes[i]
-	if want.Limits != p.config.Limits || k.launcher != nil && !k.launcher.takes(want.Env) {
+	k := p.classOf(want.Language)
+	if k == nil || !p.open || !p.alike(k, want) {
 		return nil // nothing that could ever wait
 	}
 	defer p.nudge()
@@ -152,6 +167,33 @@ func (p *Pool) Claim(want Want) *Held {
 	k.misses++
 	k.more()
 	return nil
+}
+
+func (p *Pool) classOf(language string) *class {
+	for _, k := range p.classes {
+		if k.Language.Name == language {
+			return k
+		}
+	}
+	return nil
+}
+
+// alike reports whether a sandbox that waits could be made what is wanted: what
+// the host's kernel holds can be changed, what the sandbox's own was told cannot.
+func (p *Pool) alike(k *class, want Want) bool {
+	same := want.Limits
+	same.Memory, same.MilliCPU = p.config.Limits.Memory, p.config.Limits.MilliCPU
+	return same == p.config.Limits && (k.launcher == nil || k.launcher.takes(want.Env))
+}
+
+// spoiled discards a sandbox that was taken and could not be used.
+func (p *Pool) spoiled(h *Held, want Want, err error) {
+	p.config.Logger.Debug("a waiting sandbox could not be used", "sandbox", h.Sandbox.ID(), "error", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.classOf(want.Language)
+	k.hits, k.misses, k.discards = k.hits-1, k.misses+1, k.discards+1
+	p.discard(h)
 }
 
 // more lets one more wait: the class is dry.

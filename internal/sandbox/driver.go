@@ -143,6 +143,14 @@ type Process interface {
 	Wait(ctx context.Context) (Exit, error)
 }
 
+// Feeder is implemented by a Process that can be given all of its input in one
+// go.
+type Feeder interface {
+	// Feed is Write and CloseInput, and may return before the process has taken
+	// all of it.
+	Feed(ctx context.Context, p []byte) error
+}
+
 // Imaged is implemented by a Box that knows the digest of the image that it
 // stands on, and by which name that was asked for.
 type Imaged interface {
@@ -155,6 +163,15 @@ type Environed interface {
 	// Environ is the whole environment, as name=value, in the order in which the
 	// process finds it.
 	Environ(spec ExecSpec) []string
+}
+
+// Adjustable is implemented by a Box whose limits can be changed.
+type Adjustable interface {
+	// Adjust gives the sandbox these limits in place of those that hold, and
+	// ends its being in the background. A limit that cannot be changed so that
+	// a new sandbox would look the same from inside is a fault of kind Invalid;
+	// after an error the sandbox is of no use.
+	Adjust(ctx context.Context, l Limits) error
 }
 
 // Locker is implemented by a Box that can hold files which what runs in it
@@ -227,6 +244,9 @@ type Spec struct {
 	Network Network `json:"network,omitempty"`
 	// Labels are kept with the handle, for people and sweeps.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Background says that others are to be preferred until Adjust is called,
+	// where the driver can do that: nobody waits for this sandbox yet.
+	Background bool `json:"background,omitempty"`
 	// Restore names a folder that Snapshotter.Snapshot wrote.
 	Restore string `json:"restore,omitempty"`
 }

@@ -249,6 +249,20 @@ func (e *Exec) Write(ctx context.Context, p []byte) error { return e.proc.Write(
 // CloseInput ends the process's standard input.
 func (e *Exec) CloseInput(ctx context.Context) error { return e.proc.CloseInput(ctx) }
 
+// Feed sends all of the process's standard input and ends it. It may return
+// before the process has taken all of it.
+func (e *Exec) Feed(ctx context.Context, p []byte) error {
+	if f, ok := e.proc.(Feeder); ok {
+		return f.Feed(ctx, p)
+	}
+	if len(p) > 0 {
+		if err := e.proc.Write(ctx, p); err != nil {
+			return err
+		}
+	}
+	return e.proc.CloseInput(ctx)
+}
+
 // Resize sets the size of the process's terminal.
 func (e *Exec) Resize(ctx context.Context, cols, rows uint16) error {
 	return e.proc.Resize(ctx, cols, rows)

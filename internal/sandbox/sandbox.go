@@ -209,6 +209,24 @@ func (s *Sandbox) Put(ctx context.Context, dir string, tar io.Reader) error {
 	return nil
 }
 
+// Adjust gives the sandbox these limits in place of those that hold, and ends
+// its being in the background. After an error it is of no use.
+func (s *Sandbox) Adjust(ctx context.Context, l Limits) error {
+	if err := s.demand("adjust limits"); err != nil {
+		return err
+	}
+	if b, ok := s.box.(Adjustable); ok {
+		if err := b.Adjust(ctx, l); err != nil {
+			return fmt.Errorf("adjust limits: %w", err)
+		}
+		return l.Hold(s.box.Enforced())
+	}
+	if l != s.box.Enforced() {
+		return fault.Field("limits", "the driver %s cannot change the limits of a sandbox", s.opts.Driver.Name()).WithCode("limit_unenforceable")
+	}
+	return nil
+}
+
 // Environ is the whole environment that a process would be started with, where
 // the driver can say so.
 func (s *Sandbox) Environ(spec ExecSpec) (env []string, known bool) {

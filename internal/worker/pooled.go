@@ -61,12 +61,12 @@ func (r *run) newPool() (*pool.Pool, error) {
 func (r *run) keepPool() { r.pool.Run(r.life) }
 
 // claim takes a waiting sandbox for the run, where there is one like it.
-func (s *shot) claim() *pool.Held {
+func (s *shot) claim(ctx context.Context) *pool.Held {
 	defer s.makeWay()
 	if s.order.Network != "" && s.order.Network != sandbox.NetworkNone {
 		return nil
 	}
-	h := s.pool.Claim(pool.Want{Language: s.lang.Name, Image: s.image, Limits: s.limits, Env: s.order.Env})
+	h := s.pool.Claim(ctx, pool.Want{Language: s.lang.Name, Image: s.image, Limits: s.limits, Env: s.order.Env})
 	if h != nil {
 		h.Release() // the run has taken room for it
 	}

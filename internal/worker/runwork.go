@@ -78,7 +78,7 @@ func (s *shot) stage(name string, since time.Time) {
 func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
 	for ctx.Err() == nil {
 		began := time.Now()
-		h := s.claim()
+		h := s.claim(ctx)
 		if h == nil {
 			break
 		}
@@ -237,10 +237,8 @@ func (s *shot) feed(ctx context.Context, exec *sandbox.Exec, input []byte) (sand
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		if len(input) > 0 && exec.Write(feeding, input) != nil {
-			return // it has ended, or closed its input; its verdict tells
-		}
-		_ = exec.CloseInput(feeding)
+		// One that has ended, or closed its input, tells by its verdict.
+		_ = exec.Feed(feeding, input)
 	}()
 	res, err := exec.Wait(ctx)
 	cancel(errFed)

@@ -24,7 +24,7 @@ type Box struct {
 	sentry *hostProcess
 	group  *cgroup.Group
 	memory *cgroup.OOMWatch // nil where the host's kernel sees to it
-	limits sandbox.Limits
+	limits atomic.Pointer[sandbox.Limits]
 	done   chan struct{} // closed when the sandbox is dead
 	gone   atomic.Bool   // destroyed: nothing of it is left to ask
 
@@ -66,10 +66,10 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 		sentry:  sentry,
 		group:   group,
 		memory:  memory,
-		limits:  r.Limits,
 		done:    make(chan struct{}),
 		watched: make(chan struct{}),
 	}
+	b.limits.Store(&r.Limits)
 	go b.watch()
 	return b, nil
 }
@@ -128,7 +128,7 @@ func (b *Box) Handle() sandbox.Handle { return b.handle }
 func (b *Box) Image() (name, digest string) { return b.image[0], b.image[1] }
 
 // Enforced implements sandbox.Box. Create has refused what does not hold.
-func (b *Box) Enforced() sandbox.Limits { return b.limits }
+func (b *Box) Enforced() sandbox.Limits { return *b.limits.Load() }
 
 // Usage implements sandbox.Box. It measures the sandbox's kernel with all that
 // runs on it, and can be asked until the sandbox is destroyed, also after its

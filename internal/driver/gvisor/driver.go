@@ -213,6 +213,11 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.background {
+		if err := group.SetBackground(true); err != nil {
+			return nil, err
+		}
+	}
 	made, err := d.pool.Create(ctx, spawn.Create{
 		ID:       "box",
 		Bundle:   dir,

@@ -90,6 +90,30 @@ func (d *Driver) hostLimits(l sandbox.Limits) cgroup.Limits {
 	return host
 }
 
+// Adjust implements sandbox.Adjustable: the host's kernel holds memory and
+// processors, and can hold others. How many processors a sandbox sees was told
+// to its kernel, so their number must stay.
+func (b *Box) Adjust(_ context.Context, l sandbox.Limits) error {
+	now := b.Enforced()
+	same := l
+	same.Memory, same.MilliCPU = now.Memory, now.MilliCPU
+	if same != now || (l.Memory > 0) != (now.Memory > 0) || wholeCPUs(l.MilliCPU) != wholeCPUs(now.MilliCPU) {
+		return fault.Field("limits", "a sandbox that is there cannot be given these limits").WithCode("limit_unenforceable")
+	}
+	if err := checkFloors(l); err != nil {
+		return err
+	}
+	if l != now {
+		if err := b.group.Change(cgroup.Limits{MilliCPU: l.MilliCPU, Memory: l.Memory}); err != nil {
+			return fault.Field("limits", "%w", err).WithCode("limit_unenforceable")
+		}
+		b.limits.Store(&l)
+	}
+	return b.group.SetBackground(false)
+}
+
+func wholeCPUs(milli int64) int64 { return (milli + 999) / 1000 }
+
 // openGroups opens the host's control groups in the name of this state folder:
 // a name of its own that no other folder has, also not one with the same path
 // in another container.

@@ -24,6 +24,8 @@ type record struct {
 	Limits sandbox.Limits    `json:"limits"`
 	// Groups is where the sandbox's control groups are, or will be.
 	Groups cgroup.Paths `json:"groups,omitempty"`
+	// background is how it is made; it is of no use to who recovers it.
+	background bool
 }
 
 // state is this driver's part of a handle.
@@ -65,6 +67,8 @@ func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, erro
 		Env:    env,
 		Limits: spec.Limits,
 		Groups: d.groups.Places(spec.ID),
+
+		background: spec.Background,
 	}, nil
 }
 
