@@ -102,16 +102,15 @@ func (o *benchRunOptions) runners(ctx context.Context, b *bench.Bench, field *be
 	if err != nil {
 		return nil, err
 	}
-	for _, ours := range []struct{ name, called, pool string }{{"cold", "aurea run, cold", "AUREA_POOL=off"}, {"warm", "aurea run, warm", ""}} {
+	for _, ours := range []struct {
+		name, called string
+		env          []string
+	}{{"cold", "aurea run, cold", []string{"AUREA_POOL=python=0", "AUREA_POOL_MAX=0"}}, {"warm", "aurea run, warm", nil}} {
 		if !field.asked(ours.name) {
 			continue
 		}
 		field.progress("starting a manager and a worker for %s", ours.called)
-		env := []string{"AUREA_CONCURRENCY=8"}
-		if ours.pool != "" {
-			env = append(env, ours.pool)
-		}
-		s, err := b.Serve(ctx, cfg.ImageDir(), env...)
+		s, err := b.Serve(ctx, cfg.ImageDir(), append(ours.env, "AUREA_CONCURRENCY=8")...)
 		if err != nil {
 			return nil, fmt.Errorf("start %s: %w", ours.called, err)
 		}

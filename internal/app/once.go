@@ -104,6 +104,9 @@ func onceConfig(given *config.Config, folder string) *config.Config {
 	cfg.DatabaseURL, cfg.Blobs = config.Secret(""), ""
 	cfg.WorkerID, cfg.WorkerRole, cfg.WorkerModels, cfg.Roles = "once", "Employee", nil, nil
 	cfg.Concurrency, cfg.DrainTimeout, cfg.OnStop = 1, 0, config.EndSandboxes
+	// One run needs no sandbox that waits for another. What is empty would count
+	// as not set.
+	cfg.Pool, cfg.PoolMax = map[string]int{"python": 0}, 0
 	cfg.LogFormat, cfg.TraceEndpoint = config.TextLog, ""
 	return &cfg
 }

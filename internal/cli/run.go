@@ -331,4 +331,3 @@ func saveArtifacts(folder string, r *runResult) error {
 	}
 	return nil
 }
-
