@@ -103,7 +103,7 @@ func onceConfig(given *config.Config, folder string) *config.Config {
 	cfg.Host, cfg.Port, cfg.HostNames, cfg.Origins = "127.0.0.1", 0, nil, nil
 	cfg.DatabaseURL, cfg.Blobs = config.Secret(""), ""
 	cfg.WorkerID, cfg.WorkerRole, cfg.WorkerModels, cfg.Roles = "once", "Employee", nil, nil
-	cfg.Concurrency, cfg.DrainTimeout, cfg.OnStop = 1, 0, config.EndSandboxes
+	cfg.Concurrency, cfg.DrainTimeout, cfg.OnStop = 1, time.Millisecond, config.EndSandboxes
 	// One run needs no sandbox that waits for another. What is empty would count
 	// as not set.
 	cfg.Pool, cfg.PoolMax = map[string]int{"python": 0}, 0
@@ -200,6 +200,10 @@ func takeSlot(base string) (*slot, error) {
 			return nil, err
 		}
 		s := &slot{folder: filepath.Join(base, name), lock: lock}
+		if s.lives() {
+			_ = lock.Unlock()
+			continue
+		}
 		// The manager of whoever was killed has nothing to say to us.
 		if err := os.RemoveAll(filepath.Join(s.folder, "manager")); err != nil {
 			return nil, errors.Join(fmt.Errorf("clear what an earlier run left: %w", err), lock.Unlock())
@@ -207,6 +211,22 @@ func takeSlot(base string) (*slot, error) {
 		return s, nil
 	}
 	return nil, fault.New(fault.Exhausted, "%d runs have a server of their own; start one for all with `aurea up`", onceSlots)
+}
+
+// lives reports whether children of somebody who was killed are still ending.
+func (s *slot) lives() bool {
+	for _, name := range []string{"manager/manager.lock", "sandbox/worker.lock"} {
+		path := filepath.Join(s.folder, name)
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		lock, err := supervise.TakeLock(path, "the folder of a run")
+		if err != nil {
+			return true
+		}
+		_ = lock.Unlock()
+	}
+	return false
 }
 
 // giveBack removes the folder.

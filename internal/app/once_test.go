@@ -11,6 +11,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/service/supervise"
 )
 
 // onceStart is what a server for one use is started with.
@@ -92,6 +93,41 @@ func TestOnceEndsWhenItIsInterrupted(t *testing.T) {
 	}
 	if err := Once(ctx, onceStart(t, data), nil); !errors.Is(err, interrupted) {
 		t.Errorf("before the start: %v", err)
+	}
+	if got := left(t, data); len(got) > 0 {
+		t.Errorf("left %q", got)
+	}
+}
+
+// The children of one that was killed have their folder to themselves until
+// they have ended.
+func TestOnceLeavesALivingFolderAlone(t *testing.T) {
+	t.Parallel()
+	data := dataFolder(t)
+	worker := filepath.Join(data, "once", "00", "sandbox")
+	if err := os.MkdirAll(worker, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := supervise.TakeLock(filepath.Join(worker, "worker.lock"), "the test's")
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func() string {
+		s, err := takeSlot(filepath.Join(data, "once"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.giveBack() }()
+		return filepath.Base(s.folder)
+	}
+	if got := take(); got != "01" {
+		t.Errorf("while it lives: %s", got)
+	}
+	if err := lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if got := take(); got != "00" {
+		t.Errorf("when it has ended: %s", got)
 	}
 	if got := left(t, data); len(got) > 0 {
 		t.Errorf("left %q", got)

@@ -49,7 +49,7 @@ func (b *Bench) Serve(ctx context.Context, images string, env ...string) (_ *Ser
 	}
 	worker, err := b.start("worker", append([]string{
 		"MANAGER_URL=" + s.url, "WORKER_ID=bench", "AUREA_DATA=" + data, "SANDBOX_BASE=" + filepath.Join(data, "sandbox"), "AUREA_IMAGES=" + images,
-		"AUREA_DRAIN_TIMEOUT=0s",
+		"AUREA_DRAIN_TIMEOUT=1ms",
 	}, env...)...)
 	if err != nil {
 		return nil, err
