@@ -85,20 +85,35 @@ func (s Runs) Print(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%.1f\t%d\t%s\t%s\t%s\t%.2f\t\n", r.Language, r.Clients, r.Name, r.PerSecond, r.Runs, share(r.Warm), round(r.CPU), parts, r.Ratio)
 	}
-	if len(s.Stages) > 0 {
-		fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t")
-		fmt.Fprintln(t, "language\t\twhere the time goes, 1 client\tp50\t")
-	}
-	for _, r := range s.Stages {
-		fmt.Fprintf(t, "%s\t\t%s: %s\t%s\t\n", r.Language, r.Name, r.Stage, round(r.P50))
-	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	s.printStages(w)
 	for _, l := range s.Left {
 		fmt.Fprintf(w, "left out: %s %s: %s\n", l.Name, l.Language, l.Why)
 	}
 	return nil
+}
+
+// printStages writes a line for each runner and language.
+func (s Runs) printStages(w io.Writer) {
+	if len(s.Stages) > 0 {
+		fmt.Fprintln(w, "\nwhere the time goes, 1 client, p50:")
+	}
+	last := ""
+	for _, r := range s.Stages {
+		if of := r.Language + ", " + r.Name; of != last {
+			if last != "" {
+				fmt.Fprintln(w)
+			}
+			fmt.Fprintf(w, "  %s:", of)
+			last = of
+		}
+		fmt.Fprintf(w, " %s %s", r.Stage, round(r.P50))
+	}
+	if last != "" {
+		fmt.Fprintln(w)
+	}
 }
 
 // share writes a part of all; what has no pool has none.

@@ -33,6 +33,10 @@ type Runner struct {
 	Missing string
 	Lacks   map[string]string
 	Do      func(ctx context.Context, h Hello) (Ran, error)
+	// Settle waits until what a run left to be done after its answer is done:
+	// it would meet whoever comes next. Its processor time is the run's. nil is
+	// nothing.
+	Settle func(ctx context.Context) error
 	// CPUs says what the parts of it have used so far, for those that have
 	// parts; nil is none.
 	CPUs func() map[string]time.Duration
@@ -212,6 +216,9 @@ func (r Runner) turn(ctx context.Context, meter Meter, h Hello, clients int, int
 		})
 	}
 	group.Wait()
+	if err := r.settle(ctx); err != nil {
+		return err
+	}
 	after, err := meter.CPU()
 	if err != nil {
 		return err
@@ -224,6 +231,13 @@ func (r Runner) turn(ctx context.Context, meter Meter, h Hello, clients int, int
 		into.note(o.ran, o.took)
 	}
 	return nil
+}
+
+func (r Runner) settle(ctx context.Context) error {
+	if r.Settle == nil {
+		return nil
+	}
+	return r.Settle(ctx)
 }
 
 func (t *runTaken) note(ran Ran, took time.Duration) {
@@ -327,11 +341,15 @@ func (r Runner) rate(ctx context.Context, meter Meter, h Hello, clients int, dur
 	}
 	group.Wait()
 	rate.Took = time.Since(begin)
-	after, err := meter.CPU()
+	err = r.settle(ctx)
 	select {
 	case err = <-failed:
 	default:
 	}
+	if err != nil {
+		return rate, err
+	}
+	after, err := meter.CPU()
 	if rate.Runs = runs.Load(); err != nil || rate.Runs == 0 {
 		return rate, err
 	}

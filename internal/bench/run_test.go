@@ -59,7 +59,7 @@ func TestRunsComparesEverybody(t *testing.T) {
 	if err := got.Print(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"python", "javascript", "ours: exec", "left out: docker run : it is not installed", "100 %"} {
+	for _, want := range []string{"python", "javascript", "python, ours: claim 1ms exec 2ms", "left out: docker run : it is not installed", "100 %"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}

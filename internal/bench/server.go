@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -130,7 +132,7 @@ func (s *Server) run(ctx context.Context, request any) (runView, error) {
 
 // Runner is this server as one way to run programs.
 func (s *Server) Runner(name string) Runner {
-	return Runner{Name: name, CPUs: s.cpus, Do: func(ctx context.Context, h Hello) (Ran, error) {
+	return Runner{Name: name, CPUs: s.cpus, Settle: s.settle, Do: func(ctx context.Context, h Hello) (Ran, error) {
 		v, err := s.run(ctx, map[string]any{"code": h.Code, "language": h.Language})
 		if err == nil && (!v.Success || v.Stdout != "hello\n") {
 			err = fmt.Errorf("it ended with %d (%s): %q %q", v.Exit, v.Verdict, v.Stdout, v.Stderr)
@@ -144,6 +146,44 @@ func (s *Server) Runner(name string) Runner {
 		}
 		return ran, nil
 	}}
+}
+
+// settle waits until the pool is full and no sandbox comes or goes any more.
+func (s *Server) settle(ctx context.Context) error {
+	const often, most = 20 * time.Millisecond, 20 * time.Second
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	last := -1
+	for begin := time.Now(); time.Since(begin) < most; {
+		full, err := s.poolIsFull(ctx)
+		if err != nil {
+			return err
+		}
+		n := s.sandboxes()
+		if full && n == last {
+			return nil
+		}
+		last = n
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return errors.New("the pool did not fill up again within 20 s")
+}
+
+// sandboxes counts the processes of this server's sandboxes, which have its
+// folder in their command lines.
+func (s *Server) sandboxes() int {
+	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	n := 0
+	for _, path := range lines {
+		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(s.Data)) {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *Server) cpus() map[string]time.Duration {
