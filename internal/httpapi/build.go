@@ -28,27 +28,11 @@ type Builder interface {
 
 // BuildBody asks for an image.
 type BuildBody struct {
-	Dockerfile string    `json:"dockerfile,omitempty" doc:"Which Dockerfile of the server: sandbox (the default), node-expo, or one that the operator put into AUREA_DOCKERFILES."`
-	Image      string    `json:"image,omitempty" doc:"What the image is called. By default SANDBOX_IMAGE for sandbox, else the name of the Dockerfile."`
-	Args       BuildArgs `json:"args,omitempty" doc:"Values of the Dockerfile's ARGs, such as BASE."`
-	Fresh      bool      `json:"fresh,omitempty" doc:"Use nothing that an earlier build left."`
-	Worker     string    `json:"worker,omitempty" doc:"Which worker builds, for images are a machine's own. By default one that is connected."`
-}
-
-// BuildArgs are values by the name of their ARG.
-type BuildArgs map[string]string
-
-// bind reads an object of strings.
-func (a *BuildArgs) bind(b *binding, path string, raw json.RawMessage) {
-	if kind(raw) == "null" || !b.is(path, raw, "an object") {
-		return
-	}
-	*a = BuildArgs{}
-	for name, value := range members(raw) {
-		if b.is(member(path, name), value, "a string") {
-			(*a)[name] = text(value)
-		}
-	}
+	Dockerfile string  `json:"dockerfile,omitempty" doc:"Which Dockerfile of the server: sandbox (the default), node-expo, or one that the operator put into AUREA_DOCKERFILES."`
+	Image      string  `json:"image,omitempty" doc:"What the image is called. By default SANDBOX_IMAGE for sandbox, else the name of the Dockerfile."`
+	Args       TextMap `json:"args,omitempty" doc:"Values of the Dockerfile's ARGs, such as BASE."`
+	Fresh      bool    `json:"fresh,omitempty" doc:"Use nothing that an earlier build left."`
+	Worker     string  `json:"worker,omitempty" doc:"Which worker builds, for images are a machine's own. By default one that is connected."`
 }
 
 // BuiltBody is what a build came to.
