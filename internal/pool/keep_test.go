@@ -164,6 +164,37 @@ func TestBesideWorkOneIsMadeAtATime(t *testing.T) {
 	}, shell(4, 4))
 }
 
+func TestNothingIsMadeWhileAClaimIsAtWork(t *testing.T) {
+	keep(t, func(s *shelf) {
+		pass(10 * time.Second)
+		s.want(3, 3)
+		s.busy.Store(true)
+		s.use()
+		pass(quiet / 2)
+		if k := s.State()[0]; k.Waiting != 2 || k.Making != 0 {
+			s.t.Errorf("%d are made beside the work", k.Making)
+		}
+		s.busy.Store(false) // it was short
+		s.Look()
+		synctest.Wait()
+		if k := s.State()[0]; k.Waiting+k.Making != 3 {
+			s.t.Errorf("%d wait and %d are made after the work", k.Waiting, k.Making)
+		}
+		pass(10 * time.Second)
+		s.busy.Store(true)
+		s.use()
+		pass(10 * time.Second) // it is long
+		s.want(3, 3)
+		s.use()
+		s.use()
+		s.use() // nothing waits any more
+		synctest.Wait()
+		if k := s.State()[0]; k.Making != 1 {
+			s.t.Errorf("%d are made for a class that is dry", k.Making)
+		}
+	}, shell(3, 3))
+}
+
 func TestWaitingGivesWay(t *testing.T) {
 	keep(t, func(s *shelf) {
 		pass(10 * time.Second)

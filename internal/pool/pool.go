@@ -29,6 +29,9 @@ const (
 	calmAfter = 30 * time.Second
 	// look is how often the pool looks after itself when nobody wakes it.
 	look = 5 * time.Second
+	// quiet is for how long after a claim nothing is made beside the work that
+	// it was for, as long as another waits: most of it is done by then.
+	quiet = 100 * time.Millisecond
 	// The pauses after a sandbox that could not be made.
 	shortPause, longPause = time.Second, time.Minute
 )
@@ -76,6 +79,7 @@ type Pool struct {
 	classes []*class
 	open    bool
 	over    bool
+	claimed time.Time // when the last one was
 }
 
 // class is one class with what waits in it.
@@ -148,7 +152,8 @@ func (p *Pool) take(want Want, digest string) *Held {
 	if k == nil || !p.open || !p.alike(k, want) {
 		return nil // nothing that could ever wait
 	}
-	defer p.nudge()
+	p.claimed = time.Now()
+	time.AfterFunc(quiet, p.Look)
 	for len(k.waiting) > 0 {
 		h := k.waiting[0]
 		k.waiting = slices.Delete(k.waiting, 0, 1)
@@ -160,12 +165,14 @@ func (p *Pool) take(want Want, digest string) *Held {
 		k.hits++
 		if len(k.waiting) == 0 {
 			k.more()
+			p.Look()
 		}
 		h.release = func() { p.config.Release(h.memory) }
 		return h
 	}
 	k.misses++
 	k.more()
+	p.Look()
 	return nil
 }
 
@@ -204,7 +211,9 @@ func (k *class) more() {
 	k.wanted = min(k.wanted+1, k.Max)
 }
 
-func (p *Pool) nudge() {
+// Look has the pool look whether there is something to do, such as when work
+// has ended.
+func (p *Pool) Look() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -243,7 +252,7 @@ func (p *Pool) discard(h *Held) {
 			p.config.Logger.Error("could not destroy a waiting sandbox", "sandbox", h.Sandbox.ID(), "error", err)
 		}
 		p.config.Release(h.memory)
-		p.nudge()
+		p.Look()
 	})
 }
 
@@ -313,12 +322,14 @@ func (p *Pool) tend(ctx context.Context) {
 func (p *Pool) begin(ctx context.Context, now time.Time) bool {
 	var next *class
 	lack := 0
+	busy := p.config.Busy()
+	begun := busy && now.Sub(p.claimed) < quiet
 	for _, k := range p.classes {
-		if n := k.wanted - len(k.waiting) - k.making; n > lack && !now.Before(k.after) {
+		if n := k.wanted - len(k.waiting) - k.making; n > lack && !now.Before(k.after) && (!begun || len(k.waiting) == 0) {
 			next, lack = k, n
 		}
 	}
-	if next == nil || !p.open || len(p.making) > 0 && p.config.Busy() {
+	if next == nil || !p.open || len(p.making) > 0 && busy {
 		return false // beside real work one is made at a time
 	}
 	image, active := p.config.Image(next.Language)
@@ -337,7 +348,7 @@ func (p *Pool) begin(ctx context.Context, now time.Time) bool {
 		h, err := p.make(ctx, next, image)
 		<-p.making
 		p.made(ctx, next, h, err)
-		p.nudge()
+		p.Look()
 	})
 	return true
 }

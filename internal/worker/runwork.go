@@ -65,6 +65,7 @@ func (s *shot) answer() {
 	s.room.give(s.limits.Memory)
 	s.runs.leave(s)
 	s.out.end()
+	s.pool.Look()
 }
 
 // stage notes how long a stretch of the run took.
