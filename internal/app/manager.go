@@ -85,7 +85,7 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 	if err != nil {
 		return nil, err
 	}
-	runs, err := runTerms(cfg)
+	runs, err := runTerms(cfg, figures)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +106,7 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 		}
 	}
 	figures.Ask(m)
+	figures.AskRuns(m)
 	doors, err := managerDoors(s, m, figures, tracer, log) //nolint:contextcheck // each request brings its own
 	if err != nil {
 		return nil, err

@@ -1,18 +1,26 @@
 package app
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/manager"
 	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/runner"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // runTerms are the terms under which a manager takes runs of code.
-func runTerms(cfg *config.Config) (manager.RunTerms, error) {
+func runTerms(cfg *config.Config, observer runner.Observer) (manager.RunTerms, error) {
 	languages, err := language.Load(cfg.Languages)
+	if err != nil {
+		return manager.RunTerms{}, err
+	}
+	hooks, err := hookTerms(cfg)
 	if err != nil {
 		return manager.RunTerms{}, err
 	}
@@ -24,6 +32,23 @@ func runTerms(cfg *config.Config) (manager.RunTerms, error) {
 				MilliCPU: cfg.Runs.MaxCPU, Memory: int64(cfg.Runs.MaxMemory), Processes: 4096, Disk: 64 << 30, OpenFiles: 1 << 20, CPUTime: time.Hour,
 			},
 		},
-		Most: cfg.Runs.Queue, Patience: cfg.Runs.Patience,
+		Most: cfg.Runs.Queue, Patience: cfg.Runs.Patience, Hooks: hooks, Observer: observer,
 	}, nil
+}
+
+// hookTerms reads what webhooks are signed with.
+func hookTerms(cfg *config.Config) (runner.HookTerms, error) {
+	const least = 16
+	t := runner.HookTerms{Private: cfg.Runs.HookPrivate == "on"}
+	if cfg.Runs.HookSecretFile == "" {
+		return t, nil
+	}
+	secret, err := os.ReadFile(cfg.Runs.HookSecretFile)
+	if err != nil {
+		return t, fmt.Errorf("read the secret of webhooks: %w", err)
+	}
+	if t.Secret = bytes.TrimSpace(secret); len(t.Secret) < least {
+		return t, fmt.Errorf("the secret of webhooks in %s has fewer than %d bytes", cfg.Runs.HookSecretFile, least)
+	}
+	return t, nil
 }

@@ -23,8 +23,10 @@ import (
 
 // Metrics is everything that is counted in one process.
 type Metrics struct {
-	registry *prometheus.Registry
-	drivers  names
+	registry  *prometheus.Registry
+	drivers   names
+	languages names
+	runs      *runFigures
 
 	requests *prometheus.HistogramVec
 	answers  *prometheus.CounterVec
@@ -51,7 +53,8 @@ func fine() []float64 {
 
 // New makes the figures of a manager of the given version.
 func New(version string) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry()}
+	m := &Metrics{registry: prometheus.NewRegistry(), runs: newRunFigures()}
+	m.registry.MustRegister(m.runs.collectors()...)
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}

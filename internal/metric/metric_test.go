@@ -15,6 +15,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/metric"
+	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -25,6 +26,13 @@ type source struct {
 }
 
 func (s *source) Figures(context.Context) (job.Figures, error) { return s.f, s.err }
+
+func (s *source) Depth() (waiting, running int) { return 5, 6 }
+
+func (s *source) Pool(context.Context) []run.Pool {
+	class := []run.PoolClass{{Driver: "gvisor", Language: "python", Waiting: 2, Hits: 7}}
+	return []run.Pool{{Worker: "w1", Classes: class}, {Worker: "w2", Classes: class}}
+}
 
 // broken is a store that fails in the way that it is told.
 type broken struct {
@@ -65,6 +73,10 @@ func exercised(t *testing.T) (*metric.Metrics, *source) {
 	m.Leased(20 * time.Millisecond)
 	m.Finished("fake", sandbox.OOM, time.Second, &sandbox.Usage{CPU: 2 * time.Second, PeakMemory: 1 << 20})
 	m.Finished("fake", "nonsense", time.Second, nil)
+	m.AskRuns(s)
+	m.RunEnded(&run.Run{Language: "python", State: run.Completed, Verdict: sandbox.Timeout, Result: &run.Result{Warm: true}}, time.Millisecond, time.Second)
+	m.RunEnded(&run.Run{Language: "python", State: run.Failed}, time.Millisecond, time.Second)
+	m.RunRefused()
 	ctx := t.Context()
 	_ = m.Store(broken{}).Update(ctx, nil)
 	_ = m.Store(broken{err: fault.New(fault.Conflict, "no")}).Update(ctx, nil)
@@ -83,6 +95,10 @@ func TestFigures(t *testing.T) {
 		`aurea_http_requests_total{code="200",method="GET",route="GET /jobs/{id}"} 1`, `aurea_http_requests_total{code="404",method="other",route="other"} 1`,
 		`aurea_job_tries_total{driver="fake",verdict="oom"} 1`, `aurea_job_tries_total{driver="fake",verdict="other"} 1`,
 		`aurea_sandbox_cpu_seconds_total{driver="fake"} 2`, `aurea_job_wait_seconds_count 1`, `aurea_store_commit_seconds_count 2`,
+		`aurea_runs_total{language="python",verdict="timeout"} 1`, `aurea_runs_total{language="python",verdict="state_failed"} 1`,
+		`aurea_run_starts_total{language="python",start="warm"} 1`, `aurea_runs_refused_total 1`, `aurea_runs_waiting 5`, `aurea_runs_running 6`,
+		`aurea_run_wait_seconds_count 2`, `aurea_run_seconds_count{language="python"} 2`,
+		`aurea_pool_sandboxes{driver="gvisor",language="python",state="waiting"} 4`, `aurea_pool_claims_total{driver="gvisor",language="python",outcome="hit"} 14`,
 		`aurea_store_failures_total 1`, `aurea_build_info{version="1.2.3"} 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {

@@ -98,7 +98,7 @@ func TestRunsOutliveTheirManager(t *testing.T) {
 	two := start(t, cfg)
 	b.letGo()
 	for _, id := range ids {
-		x := ended(t, two, "o", id)
+		x := finished(t, two, "o", id)
 		p, err := two.RunOutput(as("o"), id, sandbox.Stdout, 0)
 		if x.State != run.Completed || x.Attempt != 1 || err != nil || string(p.Data) != "begunended" {
 			t.Errorf("run %s is %s after %d tries (%s) and said %q, %v", id, x.State, x.Attempt, x.Reason, p.Data, err)
@@ -123,7 +123,7 @@ func TestWhoWaitedForADeadManagerIsNotLeftOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, cfg)
-	if x := ended(t, r, "o", lost.ID); x.State != run.Failed || x.Reason == "" {
+	if x := finished(t, r, "o", lost.ID); x.State != run.Failed || x.Reason == "" {
 		t.Errorf("it is %+v", x)
 	}
 }
@@ -139,7 +139,7 @@ func TestARunWhoseWorkerDoesNotComeBackGoesToAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, cfg)
-	if x := ended(t, r, "o", lost.ID); x.State != run.Completed || x.Attempt != 2 || x.Worker != "bench" {
+	if x := finished(t, r, "o", lost.ID); x.State != run.Completed || x.Attempt != 2 || x.Worker != "bench" {
 		t.Errorf("it is %+v", x)
 	}
 	if types := eventTypes(t, r, lost.ID); types != "run.requeued run.started run.ended" {
@@ -174,7 +174,7 @@ func TestManagersShareTheirRuns(t *testing.T) {
 		t.Errorf("it is %+v, %v", x, err)
 	}
 	host.Halt(id) // as its manager does when it reads of it
-	if x := ended(t, front, "o", id); x.State != run.Cancelled {
+	if x := finished(t, front, "o", id); x.State != run.Cancelled {
 		t.Errorf("it is %+v", x)
 	}
 }
@@ -206,7 +206,7 @@ func TestARunBelongsToOneManagerAtATime(t *testing.T) {
 	}
 	b.letGo()
 	for _, id := range ids {
-		if x := ended(t, two, "o", id); x.State != run.Completed || x.Manager != "m" || x.Attempt != 1 {
+		if x := finished(t, two, "o", id); x.State != run.Completed || x.Manager != "m" || x.Attempt != 1 {
 			t.Errorf("it is %+v", x)
 		}
 	}

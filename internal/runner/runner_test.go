@@ -88,8 +88,8 @@ func submit(t *testing.T, r *Runner, owner string, codes ...string) (ids []strin
 	return ids
 }
 
-// ended waits for the end of a run.
-func ended(t *testing.T, r *Runner, owner, id string) run.Run {
+// finished waits for the end of a run.
+func finished(t *testing.T, r *Runner, owner, id string) run.Run {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(as(owner), time.Minute)
 	defer cancel()
@@ -179,7 +179,7 @@ func TestACallerWhoGoesAwayTakesTheRunAlong(t *testing.T) {
 	if err := <-done; fault.CodeOf(err) != "cancelled" {
 		t.Errorf("got %v", err)
 	}
-	x := ended(t, r, "o", id)
+	x := finished(t, r, "o", id)
 	p, err := r.RunOutput(as("o"), id, sandbox.Stdout, 0)
 	if x.State != run.Cancelled || x.Verdict != sandbox.Killed || err != nil || string(p.Data) != "partial" || !p.Ended {
 		t.Errorf("it is %+v, and said %q, %v", x, p.Data, err)
@@ -210,7 +210,7 @@ func TestOneWithHundredsQueuedKeepsNobodyElseWaiting(t *testing.T) {
 		t.Errorf("the last is told %d", last.Position)
 	}
 	b.letGo()
-	ended(t, r, "few", one[0])
+	finished(t, r, "few", one[0])
 	b.mu.Lock()
 	turn := 0
 	for i, owner := range b.order {
@@ -223,7 +223,7 @@ func TestOneWithHundredsQueuedKeepsNobodyElseWaiting(t *testing.T) {
 		t.Errorf("it began after %d others", turn)
 	}
 	for _, id := range many {
-		if x := ended(t, r, "many", id); x.State != run.Completed {
+		if x := finished(t, r, "many", id); x.State != run.Completed {
 			t.Fatalf("run %s is %s: %s", id, x.State, x.Reason)
 		}
 	}
@@ -310,8 +310,8 @@ func TestAWorkerWithoutRoomIsAskedAgain(t *testing.T) {
 	queued := submit(t, r, "p", "say:y")
 	b.letGo()
 	others.Wait()
-	ended(t, r, "o", first[0])
-	if x := ended(t, r, "p", queued[0]); x.Attempt != 1 || x.State != run.Completed {
+	finished(t, r, "o", first[0])
+	if x := finished(t, r, "p", queued[0]); x.Attempt != 1 || x.State != run.Completed {
 		t.Errorf("it is %+v", x)
 	}
 }
@@ -341,7 +341,7 @@ func TestALostWorkerIsReplacedThreeTimesAtMost(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	id := submit(t, r, "o", "say:x")[0]
-	if x := ended(t, r, "o", id); x.State != run.Failed || !strings.Contains(x.Reason, "image x") || x.Attempt != 1 {
+	if x := finished(t, r, "o", id); x.State != run.Failed || !strings.Contains(x.Reason, "image x") || x.Attempt != 1 {
 		t.Errorf("it is %+v", x)
 	}
 }
@@ -428,7 +428,7 @@ func TestLargeOutputIsReadFromAnyOffset(t *testing.T) {
 		}
 	}
 	b.letGo()
-	x := ended(t, r, "o", id)
+	x := finished(t, r, "o", id)
 	if x.Result.Stdout.Kept != int64(len(live)) || x.Result.Stdout.SHA256 != blob.Digest(live) {
 		t.Errorf("kept is %+v of %d", x.Result.Stdout, len(live))
 	}
