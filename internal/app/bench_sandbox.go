@@ -202,6 +202,9 @@ func (f *benchField) driver(ctx context.Context, cfg *config.Config, name string
 	}
 	if name == gvisor.Name {
 		f.progress("making the image ready")
+		if err := makeState(cfg, filepath.Join(cfg.SandboxBase, "driver", name)); err != nil {
+			return err
+		}
 	}
 	image := ""
 	if name == docker.Name {

@@ -119,6 +119,20 @@ func (c *chores) end() {
 	c.group.Wait()
 }
 
+// makeState makes a driver's folder. Where it lies in the data folder, the
+// manager's user must get through that, whoever is here first.
+func makeState(cfg *config.Config, state string) error {
+	if below, err := filepath.Rel(cfg.Data, state); err == nil && filepath.IsLocal(below) {
+		if err := os.MkdirAll(cfg.Data, 0o711); err != nil {
+			return fmt.Errorf("make the data folder: %w", err)
+		}
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return fmt.Errorf("make the driver's folder: %w", err)
+	}
+	return nil
+}
+
 // openDrivers opens the driver that is asked for.
 func openDrivers(ctx context.Context, cfg *config.Config, log *slog.Logger) (map[string]sandbox.Driver, func(), error) {
 	left := newChores(ctx, log)
@@ -129,8 +143,8 @@ func openDrivers(ctx context.Context, cfg *config.Config, log *slog.Logger) (map
 		return nil, nil, fault.Field("--driver/AUREA_DRIVER", "%q is not a driver; the drivers are %s", cfg.Driver, known).WithCode("bad_setting")
 	}
 	state := filepath.Join(cfg.SandboxBase, "driver", cfg.Driver)
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("make the driver's folder: %w", err)
+	if err := makeState(cfg, state); err != nil {
+		return nil, nil, err
 	}
 	d, err := open(ctx, state, log)
 	if err != nil {

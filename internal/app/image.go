@@ -63,13 +63,8 @@ func imageDigest(cfg *config.Config, log *slog.Logger) func(string) string {
 // Images opens the images of this machine for the commands.
 func Images(cfg *config.Config) (*image.Store, error) {
 	state := filepath.Join(cfg.SandboxBase, "driver", gvisor.Name)
-	for _, f := range []struct {
-		path string
-		mode os.FileMode
-	}{{cfg.Data, 0o711}, {state, 0o700}} { // the manager's user must get through the first
-		if err := os.MkdirAll(f.path, f.mode); err != nil {
-			return nil, fmt.Errorf("make the worker's folder: %w", err)
-		}
+	if err := makeState(cfg, state); err != nil {
+		return nil, err
 	}
 	c := imageConfig(cfg, slog.New(slog.DiscardHandler))
 	c.Keychain = authn.DefaultKeychain // what `docker login` wrote
