@@ -2,9 +2,7 @@ package app
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"github.com/google/go-containerregistry/pkg/authn"
