@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"bytes"
 	"context"
 	"maps"
 	"time"
@@ -9,6 +10,9 @@ import (
 	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
+
+// tarEnd is how many zeros end a tar.
+const tarEnd = 1024
 
 // execID is the id of the process that waits, the same that a run's has.
 const execID = "run"
@@ -86,7 +90,11 @@ func (p *Pool) make(ctx context.Context, k *class, image string) (*Held, error) 
 	}
 	h := &Held{Sandbox: box, image: image, memory: p.config.Limits.Memory}
 	_, h.digest = box.Image()
-	if _, known := box.Environ(sandbox.ExecSpec{}); k.launcher != nil && known {
+	if p.config.Folder != "" {
+		// An empty archive makes the folder that it is unpacked in.
+		err = box.Put(ctx, p.config.Folder, bytes.NewReader(make([]byte, tarEnd)))
+	}
+	if _, known := box.Environ(sandbox.ExecSpec{}); err == nil && k.launcher != nil && known {
 		h.exec, err = p.launch(ctx, box, k.Language, *k.launcher)
 	}
 	if err == nil {

@@ -51,8 +51,10 @@ type Config struct {
 	// Limits are those of every waiting sandbox.
 	Limits    sandbox.Limits
 	OutputCap int64
-	// Env is what every program's environment has beyond its sandbox's.
-	Env map[string]string
+	// Env is what every program's environment has beyond its sandbox's, Folder a
+	// folder of its own that is made ahead.
+	Env    map[string]string
+	Folder string
 	// Image is the image that runs of a language have which name none, at this
 	// moment, and whether they can be run in it. Digest is what an image stands
 	// for at this moment; "" is not known.

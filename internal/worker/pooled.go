@@ -45,7 +45,7 @@ func (r *run) newPool() (*pool.Pool, error) {
 	}
 	return pool.New(pool.Config{
 		Driver: r.driver, Classes: classes, Limits: r.Limits, OutputCap: r.OutputCap,
-		Env: map[string]string{artifactsVariable: artifactsPath},
+		Env: map[string]string{artifactsVariable: artifactsPath}, Folder: artifactsPath,
 		Image: func(l language.Language) (string, bool) {
 			image := r.imageFor(l)
 			return image, r.inactive(l, image) == ""

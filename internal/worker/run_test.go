@@ -187,7 +187,8 @@ func TestRunsAndJobsShareTheRoom(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		s.result(job)
-		if driver.most > 2 {
+		// Two at work, and two that are being destroyed behind their answers.
+		if driver.most > 4 {
 			t.Errorf("%d sandboxes lived at a time", driver.most)
 		}
 	})

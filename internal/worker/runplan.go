@@ -101,8 +101,8 @@ func (s *shot) env() map[string]string {
 }
 
 // archive packs the code and the inputs, with the folder for artifacts, which is
-// the program's own.
-func (s *shot) archive() (*bytes.Reader, error) {
+// the program's own, unless the sandbox has it.
+func (s *shot) archive(hasFolder bool) (*bytes.Reader, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	put := func(name, text string) error {
@@ -123,11 +123,12 @@ func (s *shot) archive() (*bytes.Reader, error) {
 			return nil, err
 		}
 	}
-	err := w.WriteHeader(&tar.Header{Name: artifactsName + "/", Typeflag: tar.TypeDir, Mode: 0o755, Uid: 1, Gid: 1})
-	if err == nil {
-		err = w.Close()
+	if !hasFolder {
+		if err := w.WriteHeader(&tar.Header{Name: artifactsName + "/", Typeflag: tar.TypeDir, Mode: 0o755, Uid: 1, Gid: 1}); err != nil {
+			return nil, fmt.Errorf("pack files: %w", err)
+		}
 	}
-	if err != nil {
+	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("pack files: %w", err)
 	}
 	return bytes.NewReader(b.Bytes()), nil

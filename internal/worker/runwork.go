@@ -84,7 +84,7 @@ func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
 			break
 		}
 		s.stage("claim", began)
-		err := s.put(ctx, h.Sandbox)
+		err := s.put(ctx, h.Sandbox, true)
 		if err == nil {
 			s.live.Add(1)
 			s.held, s.result.Warm = h, true
@@ -117,7 +117,7 @@ func (s *shot) create(ctx context.Context) (*sandbox.Sandbox, error) {
 	}
 	s.live.Add(1)
 	s.stage("create", began)
-	if err := s.put(ctx, box); err != nil {
+	if err := s.put(ctx, box, false); err != nil {
 		s.destroyBox(box)
 		return nil, err
 	}
@@ -153,15 +153,21 @@ func (s *shot) perform(ctx context.Context, box *sandbox.Sandbox) error {
 	if err := s.execute(ctx, box); err != nil {
 		return err
 	}
-	s.measure(ctx, box)
+	measured := make(chan struct{})
+	go func() {
+		defer close(measured)
+		s.measure(ctx, box)
+	}()
 	s.collect(ctx, box)
+	<-measured
 	return nil
 }
 
-// put lays code and inputs into the sandbox.
-func (s *shot) put(ctx context.Context, box *sandbox.Sandbox) error {
+// put lays code and inputs into the sandbox; one that waited has the folder for
+// artifacts.
+func (s *shot) put(ctx context.Context, box *sandbox.Sandbox, waited bool) error {
 	defer s.stage("put", time.Now())
-	files, err := s.archive()
+	files, err := s.archive(waited)
 	if err != nil {
 		return err
 	}
