@@ -1,2 +1,0 @@
-echo $((1 / 0))
-echo "goes on? $?"

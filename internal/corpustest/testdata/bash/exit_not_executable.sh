@@ -1,2 +1,0 @@
-./data.txt 2>/dev/null; echo "code $?"
-/workspace; echo "code $?"

@@ -1,1 +1,0 @@
-diff <(printf 'a\nb\n') <(printf 'a\nc\n'); echo $?

@@ -1,1 +1,0 @@
-read -t 0.05 x; echo $?

@@ -1,2 +1,0 @@
-# corpus: {"stdin_repeat": 200000, "stdin": "x"}
-wc -c

@@ -1,1 +1,0 @@
-timeout 0.1 sleep 5; echo $?

@@ -1,3 +1,0 @@
-console.log('before')
-process.kill(process.pid, 'SIGABRT')
-setTimeout(() => {}, 5000)

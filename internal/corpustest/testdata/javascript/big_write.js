@@ -1,1 +1,0 @@
-process.stdout.write('y'.repeat(1000000) + '\n', () => console.error('written'))

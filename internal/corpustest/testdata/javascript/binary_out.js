@@ -1,2 +1,0 @@
-process.stdout.write(Buffer.from([0xff, 0xfe, 0, 10]))
-process.stderr.write('err ü\n')

@@ -1,1 +1,0 @@
-console.log(require('crypto').createHash('sha256').update('x').digest('hex'))

@@ -1,1 +1,0 @@
-new (require('events'))().emit('error', new Error('no listener'))

@@ -1,2 +1,0 @@
-process.on('exit', () => { console.log('first'); process.exit(5) })
-process.on('exit', () => console.log('never'))

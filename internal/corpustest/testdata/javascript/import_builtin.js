@@ -1,1 +1,0 @@
-import('node:path').then(p => console.log(p.join('a', '..', 'b'), typeof p.default))

@@ -1,2 +1,0 @@
-process.kill(process.pid, 'SIGINT')
-setTimeout(() => {}, 5000)

@@ -1,2 +1,0 @@
-undeclared = 1
-console.log(globalThis.undeclared, (function () { return this === globalThis })())

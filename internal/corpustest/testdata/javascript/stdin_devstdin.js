@@ -1,2 +1,0 @@
-// corpus: {"stdin": "by path"}
-console.log(require('fs').readFileSync('/dev/stdin', 'utf8'))

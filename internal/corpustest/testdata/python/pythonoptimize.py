@@ -1,3 +1,0 @@
-# corpus: {"env": {"PYTHONOPTIMIZE": "1"}}
-assert False, "not checked"
-print(__debug__)

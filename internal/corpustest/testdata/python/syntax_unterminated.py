@@ -1,3 +1,0 @@
-x = 1
-s = "never closed
-print(s)

@@ -1,2 +1,0 @@
-import time, datetime
-print(time.tzname, time.timezone, datetime.datetime.fromtimestamp(0))
