@@ -50,6 +50,7 @@ func TestStories(t *testing.T) {
 			s := &stage{data: dataFolder(e.T().(testing.TB)), cast: map[string]*process{}}
 			e.Values[stageKey{}] = s
 			e.Setenv("DATA", filepath.Join(s.data, "data"))
+			e.Setenv("IMAGES", images)
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("PATH", binaries+string(filepath.ListSeparator)+e.Getenv("PATH"))
 			e.Defer(func() { s.clear(e.T()) })
