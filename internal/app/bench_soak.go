@@ -69,7 +69,9 @@ func soak(ctx context.Context, progress io.Writer, data string, verbose bool, pl
 	}
 	defer func() { err = errors.Join(err, group.Close()) }()
 	b.Progress("starting a manager and a worker")
-	s, err := b.Serve(ctx, cfg.ImageDir(), "AUREA_CONCURRENCY=8")
+	// With the collector of garbage as eager as it usually is, and a pool that
+	// does not grow, more is a leak.
+	s, err := b.Serve(ctx, cfg.ImageDir(), "AUREA_CONCURRENCY=8", "GOGC=100", "AUREA_POOL=python=2", "AUREA_POOL_MAX=2")
 	if err != nil {
 		return bench.Soak{}, err
 	}

@@ -159,7 +159,7 @@ func (s *Server) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n := s.sandboxes()
+		n := len(s.sandboxes())
 		if full && n == last {
 			return nil
 		}
@@ -173,17 +173,17 @@ func (s *Server) settle(ctx context.Context) error {
 	return errors.New("the pool did not fill up again within 20 s")
 }
 
-// sandboxes counts the processes of this server's sandboxes, which have its
-// folder in their command lines.
-func (s *Server) sandboxes() int {
+// sandboxes are the processes of this server's sandboxes, which have its folder
+// in their command lines.
+func (s *Server) sandboxes() []string {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	n := 0
+	var pids []string
 	for _, path := range lines {
 		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(s.Data)) {
-			n++
+			pids = append(pids, filepath.Base(filepath.Dir(path)))
 		}
 	}
-	return n
+	return pids
 }
 
 func (s *Server) cpus() map[string]time.Duration {

@@ -76,7 +76,8 @@ func attacks() []attack {
 func (b *Bench) Soak(ctx context.Context, s *Server, group *Group, plan SoakPlan) (Soak, error) {
 	result := Soak{Runs: plan.Runs, Verdicts: map[string]int{}}
 	b.Progress("warming up")
-	const few = 100 // what is made once and kept is made by these
+	// What is made once and kept is made by these.
+	few := max(100, plan.Runs/20)
 	if _, err := s.soak(ctx, SoakPlan{Runs: few, Clients: plan.Clients, Every: plan.Every}, nil); err != nil {
 		return result, err
 	}
@@ -195,9 +196,7 @@ func (s *Server) census(group *Group) (Census, error) {
 		return c, err
 	}
 	c.Processes = len(all)
-	if c.Groups, err = group.count(); err != nil {
-		return c, err
-	}
+	c.Groups = s.groups()
 	err = filepath.WalkDir(filepath.Join(s.Data, "sandbox"), func(string, fs.DirEntry, error) error {
 		c.Files++ // one that goes while we look does no harm
 		return nil
@@ -205,19 +204,35 @@ func (s *Server) census(group *Group) (Census, error) {
 	return c, err
 }
 
-// count counts the groups below this one, in every hierarchy.
-func (g *Group) count() (int, error) {
-	places, err := filepath.Glob("/sys/fs/cgroup/*" + g.Path)
-	n := 0
-	for _, place := range append(places, g.dir) {
-		_ = filepath.WalkDir(place, func(_ string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				n++
+// groups counts the control groups beside those of this server's sandboxes, in
+// every hierarchy. Some sandbox waits in the pool whenever it is asked.
+func (s *Server) groups() int {
+	parents := map[string]bool{}
+	for _, pid := range s.sandboxes() {
+		text, err := os.ReadFile(filepath.Join("/proc", pid, "cgroup"))
+		if err != nil {
+			continue // it has just ended
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if path := fields[len(fields)-1]; strings.Contains(path, "/aurea/") {
+				parents[filepath.Dir(path)] = true
 			}
-			return nil
-		})
+		}
 	}
-	return n, err
+	n := 0
+	for parent := range parents {
+		places, _ := filepath.Glob("/sys/fs/cgroup/*" + parent)
+		for _, place := range append(places, "/sys/fs/cgroup"+parent) {
+			_ = filepath.WalkDir(place, func(_ string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					n++
+				}
+				return nil
+			})
+		}
+	}
+	return n
 }
 
 // resident is the memory of a process that is not on any disk.
@@ -238,7 +253,7 @@ func resident(pid int) (int64, error) {
 
 // leaks says what is more than it was by more than chance.
 func (c Census) leaks(after Census) []string {
-	const descriptors, files, memory = 8, 16, 64 << 20
+	const descriptors, files, memory = 8, 16, 128 << 20
 	leaks := []string{}
 	for _, role := range []string{"manager", "worker"} {
 		if was, is := c.Descriptors[role], after.Descriptors[role]; is > was+descriptors {
