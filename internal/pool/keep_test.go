@@ -199,7 +199,7 @@ func TestWaitingGivesWay(t *testing.T) {
 	keep(t, func(s *shelf) {
 		pass(10 * time.Second)
 		s.want(4, 4)
-		s.Yield(each + 1)
+		s.Yield(s.t.Context(), each+1)
 		synctest.Wait()
 		s.want(2, 4)
 		s.memory.Store(0) // all of it is needed

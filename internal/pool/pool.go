@@ -131,7 +131,7 @@ type Want struct {
 func (p *Pool) Claim(ctx context.Context, want Want) *Held {
 	digest := p.config.Digest(want.Image)
 	for {
-		h := p.take(want, digest)
+		h := p.take(ctx, want, digest)
 		if h == nil {
 			return nil
 		}
@@ -139,7 +139,7 @@ func (p *Pool) Claim(ctx context.Context, want Want) *Held {
 		if err == nil {
 			return h
 		}
-		p.spoiled(h, want, err)
+		p.spoiled(ctx, h, want, err)
 		if fault.Is(err, fault.Invalid) {
 			return nil // another would not take them either
 		}
@@ -147,7 +147,7 @@ func (p *Pool) Claim(ctx context.Context, want Want) *Held {
 }
 
 // take takes the oldest sandbox that can be used out of its class.
-func (p *Pool) take(want Want, digest string) *Held {
+func (p *Pool) take(ctx context.Context, want Want, digest string) *Held {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.classOf(want.Language)
@@ -161,7 +161,7 @@ func (p *Pool) take(want Want, digest string) *Held {
 		k.waiting = slices.Delete(k.waiting, 0, 1)
 		if !h.healthy() || h.image != want.Image || digest != "" && h.digest != digest {
 			k.discards++
-			p.discard(h)
+			p.discard(ctx, h)
 			continue
 		}
 		k.hits++
@@ -196,13 +196,13 @@ func (p *Pool) alike(k *class, want Want) bool {
 }
 
 // spoiled discards a sandbox that was taken and could not be used.
-func (p *Pool) spoiled(h *Held, want Want, err error) {
+func (p *Pool) spoiled(ctx context.Context, h *Held, want Want, err error) {
 	p.config.Logger.Debug("a waiting sandbox could not be used", "sandbox", h.Sandbox.ID(), "error", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	k := p.classOf(want.Language)
 	k.hits, k.misses, k.discards = k.hits-1, k.misses+1, k.discards+1
-	p.discard(h)
+	p.discard(ctx, h)
 }
 
 // more lets one more wait: the class is dry.
@@ -224,7 +224,7 @@ func (p *Pool) Look() {
 
 // Yield gives up waiting sandboxes until at least so much memory was given back,
 // or none is left.
-func (p *Pool) Yield(memory int64) {
+func (p *Pool) Yield(ctx context.Context, memory int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for memory > 0 {
@@ -241,16 +241,17 @@ func (p *Pool) Yield(memory int64) {
 		most.waiting = slices.Delete(most.waiting, 0, 1)
 		most.after = time.Now().Add(shortPause)
 		memory -= h.memory
-		p.discard(h)
+		p.discard(ctx, h)
 	}
 }
 
 // discard destroys a sandbox that nobody has used.
 //
 // Preconditions: mu is held.
-func (p *Pool) discard(h *Held) {
+func (p *Pool) discard(ctx context.Context, h *Held) {
+	ctx = context.WithoutCancel(ctx) // nobody waits for it
 	p.working.Go(func() {
-		if err := h.Sandbox.Close(context.Background()); err != nil {
+		if err := h.Sandbox.Close(ctx); err != nil {
 			p.config.Logger.Error("could not destroy a waiting sandbox", "sandbox", h.Sandbox.ID(), "error", err)
 		}
 		p.config.Release(h.memory)
@@ -273,17 +274,17 @@ func (p *Pool) Run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
-	p.Empty()
+	p.Empty(ctx)
 }
 
 // Empty destroys everything that waits, and lets nothing wait any more. It
 // returns when all of it is gone.
-func (p *Pool) Empty() {
+func (p *Pool) Empty(ctx context.Context) {
 	p.mu.Lock()
 	p.open, p.over = false, true
 	for _, k := range p.classes {
 		for _, h := range k.waiting {
-			p.discard(h)
+			p.discard(ctx, h)
 		}
 		k.waiting = nil
 	}
@@ -302,7 +303,7 @@ func (p *Pool) tend(ctx context.Context) {
 			bad := !h.healthy() || now.Sub(h.since) > maxAge
 			if bad {
 				k.discards++
-				p.discard(h)
+				p.discard(ctx, h)
 			}
 			return bad
 		})
@@ -310,7 +311,7 @@ func (p *Pool) tend(ctx context.Context) {
 			k.wanted, k.dry = k.wanted-1, now
 		}
 		for len(k.waiting) > k.wanted {
-			p.discard(k.waiting[0])
+			p.discard(ctx, k.waiting[0])
 			k.waiting = slices.Delete(k.waiting, 0, 1)
 		}
 	}
@@ -369,7 +370,7 @@ func (p *Pool) made(ctx context.Context, k *class, h *Held, err error) {
 			p.config.Logger.Warn("could not make a sandbox to wait for runs", "language", k.Language.Name, "error", err, "again_in", k.pause)
 		}
 	case !p.open:
-		p.discard(h)
+		p.discard(ctx, h)
 	default:
 		k.pause = 0
 		k.waiting = append(k.waiting, h)

@@ -80,7 +80,7 @@ func (r *run) take(l dispatch.Lease) {
 		if before != nil {
 			<-before
 		}
-		r.makeWay()
+		r.makeWay(t.ctx)
 		r.room.settle(t.ctx)
 		r.do(t)
 		r.tasks.letGo(t)

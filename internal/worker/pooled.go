@@ -62,7 +62,7 @@ func (r *run) keepPool() { r.pool.Run(r.life) }
 
 // claim takes a waiting sandbox for the run, where there is one like it.
 func (s *shot) claim(ctx context.Context) *pool.Held {
-	defer s.makeWay()
+	defer s.makeWay(ctx)
 	if s.order.Network != "" && s.order.Network != sandbox.NetworkNone {
 		return nil
 	}
@@ -74,9 +74,9 @@ func (s *shot) claim(ctx context.Context) *pool.Held {
 }
 
 // makeWay has the pool give up what real work needs.
-func (r *run) makeWay() {
+func (r *run) makeWay(ctx context.Context) {
 	if n := r.room.lacks(); n > 0 {
-		r.pool.Yield(n)
+		r.pool.Yield(ctx, n)
 	}
 }
 

@@ -199,7 +199,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	if err := r.begin(ctx); err != nil {
 		if ctx.Err() != nil {
-			r.keep()
+			r.keep(ctx)
 		}
 		r.tasks.dropAll(errStopped)
 		r.working.Wait()
@@ -320,7 +320,7 @@ func (r *run) serve(ctx context.Context) error {
 	}
 	r.log.Info("worker is ready", "driver", r.Driver, "slots", r.Slots, "base", r.Base)
 	r.takeWork(ctx)
-	r.keep()
+	r.keep(ctx)
 	if r.failure() == nil {
 		r.drain(ctx)
 	}
@@ -336,11 +336,11 @@ func (r *run) serve(ctx context.Context) error {
 }
 
 // keep leaves everything to the next process, where that is asked for.
-func (r *run) keep() {
+func (r *run) keep(ctx context.Context) {
 	if r.Keep == nil || r.failure() != nil {
 		return
 	}
-	r.pool.Empty() // nobody would find them
+	r.pool.Empty(ctx) // nobody would find them
 	r.log.Info("sandboxes are kept for the next start", "jobs", r.tasks.len())
 	r.Keep()
 }

@@ -146,7 +146,8 @@ func orderArrives(t *testing.T, h RunnerHarness) {
 
 func outputThenResult(t *testing.T, h RunnerHarness) {
 	said := []dispatch.Chunk{
-		{Stream: sandbox.Stdout, Offset: 2, Data: []byte("one\xff\x00")}, {Stream: sandbox.Stderr, Offset: 0, Data: []byte("two")},
+		{Stream: sandbox.Stdout, Offset: 2, Data: []byte("one\xff\x00")},
+		{Stream: sandbox.Stderr, Offset: 0, Data: []byte("two")},
 		{Stream: sandbox.Stdout, Offset: 7, Data: []byte("three")},
 	}
 	seen := make(chan struct{})
