@@ -12,7 +12,7 @@ LDFLAGS  = -s -w -X github.com/aurea-dev/aurea/internal/cli.version=$(VERSION)
 GOBUILD  = go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 TOOL     = go tool -modfile=tools/go.mod
 # What runs many goroutines is tested a second time under the race detector.
-RACE     = go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch -e /internal/corpustest
+RACE     = go list ./internal/... ./client/... | grep -v -e /internal/e2e -e /internal/arch -e /internal/corpustest -e /internal/build/engine
 
 .PHONY: help up build release package test vet race raced cover lint fmt bench soak crash adopt gen clean
 
