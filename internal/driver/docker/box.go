@@ -307,6 +307,9 @@ func (b *Box) Usage(ctx context.Context) (sandbox.Usage, error) {
 		PeakMemory: b.meter.peakMemory(),
 		Processes:  int64(stats.PidsStats.Current),
 	}
+	if u.CPU == 0 { // the engine answers so where it could not look
+		u.CPU = b.meter.cpuTime()
+	}
 	if stats.MemoryStats.MaxUsage > 0 {
 		u.PeakMemory = int64(stats.MemoryStats.MaxUsage)
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // meter reads what the engine does not tell, or tells too late, from the
@@ -13,8 +15,9 @@ import (
 // knows nothing, and the engine's word must do.
 type meter struct {
 	// kills is the file that counts processes killed for want of memory;
-	// peak holds the most memory that was used. "" is unknown.
-	kills, peak string
+	// peak holds the most memory that was used, cpu the processor time. "" is
+	// unknown.
+	kills, peak, cpu string
 }
 
 // newMeter finds the control group of the process.
@@ -32,10 +35,12 @@ func newMeter(proc, groups string, pid int) meter {
 		switch {
 		case fields[1] == "memory":
 			dir := filepath.Join(groups, "memory", filepath.Clean(fields[2]))
-			m = meter{kills: filepath.Join(dir, "memory.oom_control"), peak: filepath.Join(dir, "memory.max_usage_in_bytes")}
+			m.kills, m.peak = filepath.Join(dir, "memory.oom_control"), filepath.Join(dir, "memory.max_usage_in_bytes")
+		case slices.Contains(strings.Split(fields[1], ","), "cpuacct"):
+			m.cpu = filepath.Join(groups, fields[1], filepath.Clean(fields[2]), "cpuacct.usage")
 		case fields[0] == "0" && m.kills == "":
 			dir := filepath.Join(groups, filepath.Clean(fields[2]))
-			m = meter{kills: filepath.Join(dir, "memory.events"), peak: filepath.Join(dir, "memory.peak")}
+			m = meter{kills: filepath.Join(dir, "memory.events"), peak: filepath.Join(dir, "memory.peak"), cpu: filepath.Join(dir, "cpu.stat")}
 		}
 	}
 	if _, err := os.Stat(m.kills); err != nil {
@@ -61,6 +66,24 @@ func (m meter) ranOut() (ranOut, known bool) {
 		}
 	}
 	return false, false
+}
+
+// cpuTime is how much processor time was used, or -1.
+func (m meter) cpuTime() time.Duration {
+	body, err := os.ReadFile(m.cpu)
+	if err != nil {
+		return -1
+	}
+	first, _, _ := strings.Cut(string(body), "\n")
+	text, micro := strings.CutPrefix(first, "usage_usec ")
+	n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	switch {
+	case err != nil:
+		return -1
+	case micro:
+		return time.Duration(n) * time.Microsecond
+	}
+	return time.Duration(n)
 }
 
 // peakMemory is the most memory that was used, or -1.
