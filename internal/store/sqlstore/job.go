@@ -64,7 +64,7 @@ const (
 	jobBusy   = `SELECT project_id, COUNT(*) FROM job
 		WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND root = 0 GROUP BY project_id`
 	jobChildren = jobSelect + ` WHERE root_id = $1 AND root = 0 ORDER BY seq`
-	jobsOpen         = `SELECT state, COUNT(*), MIN(created_at) FROM job
+	jobsOpen    = `SELECT state, COUNT(*), MIN(created_at) FROM job
 		WHERE (state = 'QUEUED' OR state = 'ASSIGNED' OR state = 'IN_PROGRESS' OR state = 'SUBMITTED' OR state = 'VALIDATING') AND root = 0`
 	jobsEnded = `SELECT state, outcome, CAST(SUM(jobs) AS BIGINT) FROM job_ended`
 )
