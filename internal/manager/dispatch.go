@@ -48,7 +48,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	}
 	s := &session{id: w.Session, worker: w, seen: now, languages: r.Languages}
 	m.sessions.add(s)
-	m.work.wake()
+	m.work.Wake()
 	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone}, nil
 }
 
@@ -117,7 +117,7 @@ func (m *Manager) Lease(ctx context.Context, req dispatch.LeaseRequest) ([]dispa
 	deadline := time.NewTimer(req.Wait)
 	defer deadline.Stop()
 	for {
-		wake := m.idle.wait() // before the look: what comes during it must not be missed
+		wake := m.idle.Wait() // before the look: what comes during it must not be missed
 		jobs, err := m.Queue.Lease(ctx, s.worker, req.Max)
 		if err != nil || len(jobs) > 0 {
 			m.noteLeased(jobs)
@@ -187,7 +187,7 @@ func (m *Manager) Report(ctx context.Context, req dispatch.ReportRequest) (dispa
 			return dispatch.Refusals{}, err
 		}
 	}
-	m.outputs.arrived.wake()
+	m.outputs.arrived.Wake()
 	return dispatch.Refusals{Refused: refused}, nil
 }
 
@@ -216,8 +216,8 @@ func (m *Manager) Finish(ctx context.Context, req dispatch.FinishRequest) (dispa
 		}
 	}
 	m.noteFinished(req.Results, refused)
-	m.outputs.arrived.wake()
-	m.work.wake() // dependents may be ready, retries may be due
+	m.outputs.arrived.Wake()
+	m.work.Wake() // dependents may be ready, retries may be due
 	return dispatch.Refusals{Refused: refused}, nil
 }
 
@@ -326,7 +326,7 @@ func (m *Manager) Leave(ctx context.Context, id string) error {
 	}
 	m.sessions.remove(s)
 	s.close(errStopped)
-	m.work.wake()
+	m.work.Wake()
 	return m.tell(ctx, event.Event{Type: event.WorkerLeft, Entity: "worker", EntityID: s.worker.ID, Actor: s.worker.ID})
 }
 

@@ -94,10 +94,10 @@ func (f *follower) look(ctx context.Context) error {
 		return err
 	}
 	if leader {
-		f.m.work.wake()
+		f.m.work.Wake()
 	}
 	if worker {
-		f.m.idle.wake()
+		f.m.idle.Wake()
 	}
 	if runs {
 		if err := f.m.Runner.Adopt(ctx); err != nil {
@@ -167,6 +167,6 @@ func (f *follower) outputs(ctx context.Context) {
 		return
 	}
 	for range woken {
-		f.m.outputs.arrived.wake()
+		f.m.outputs.arrived.Wake()
 	}
 }

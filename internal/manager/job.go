@@ -37,9 +37,9 @@ func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, re
 	switch {
 	case err != nil || s.Replayed:
 	case s.Assigned:
-		m.idle.wake()
+		m.idle.Wake()
 	default:
-		m.work.wake()
+		m.work.Wake()
 	}
 	return s, err
 }
@@ -230,8 +230,8 @@ func (m *Manager) move(ctx context.Context, change func(policy.Caller) (job.Job,
 	}
 	j, err := change(c)
 	if err == nil {
-		m.work.wake()
-		m.idle.wake()
+		m.work.Wake()
+		m.idle.Wake()
 	}
 	return j, err
 }
@@ -341,4 +341,4 @@ func (m *Manager) Logs(ctx context.Context, id string, s sandbox.Stream, offset 
 }
 
 // LogsArrived returns a channel that is closed when some output has arrived.
-func (m *Manager) LogsArrived() <-chan struct{} { return m.outputs.arrived.wait() }
+func (m *Manager) LogsArrived() <-chan struct{} { return m.outputs.arrived.Wait() }

@@ -99,7 +99,7 @@ func (l *leader) run(ctx context.Context) {
 	defer reap.Stop()
 	defer forget.Stop()
 	for {
-		wake := l.m.work.wait() // before the pass: what comes during it must not be missed
+		wake := l.m.work.Wait() // before the pass: what comes during it must not be missed
 		next := time.NewTimer(l.schedule(ctx))
 		select {
 		case <-ctx.Done():
@@ -127,7 +127,7 @@ func (l *leader) schedule(ctx context.Context) time.Duration {
 		assigned, next, err := l.m.Queue.Schedule(ctx, l.fence)
 		l.try(ctx, "schedule jobs", err)
 		if assigned > 0 {
-			l.m.idle.wake()
+			l.m.idle.Wake()
 			continue // there may be more than one batch
 		}
 		if err != nil || next.IsZero() {

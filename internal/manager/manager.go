@@ -22,6 +22,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/runner"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trace"
+	"github.com/aurea-dev/aurea/internal/wake"
 )
 
 // Config is what a manager is made of.
@@ -68,8 +69,8 @@ type Manager struct {
 	blobBytes  atomic.Int64 // as the last pass found them
 	blobCount  atomic.Int64
 
-	work signal // there may be something to schedule
-	idle signal // there may be something to lease
+	work wake.Signal // there may be something to schedule
+	idle wake.Signal // there may be something to lease
 
 	mu    sync.Mutex
 	stop  context.CancelCauseFunc // nil unless started
@@ -168,29 +169,4 @@ func caller(ctx context.Context) (policy.Caller, error) {
 		return policy.Caller{}, errNoCaller
 	}
 	return c, nil
-}
-
-// signal wakes everybody who waits, and needs no list of them.
-type signal struct {
-	mu sync.Mutex
-	ch chan struct{}
-}
-
-// wait returns a channel that the next wake closes.
-func (s *signal) wait() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
 }

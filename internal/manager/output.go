@@ -15,6 +15,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/wake"
 )
 
 // maxLive bounds what is kept of one stream while its job runs.
@@ -41,7 +42,7 @@ type Outputs interface {
 // outputs is Outputs as the manager uses them.
 type outputs struct {
 	Outputs
-	arrived signal
+	arrived wake.Signal
 }
 
 func (o *outputs) take(ctx context.Context, h dispatch.Held, c *dispatch.Chunk) error {

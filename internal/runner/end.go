@@ -83,7 +83,7 @@ func (r *Runner) take(ctx context.Context, x *run.Run, out *output, c chunk) err
 			r.Logger.Warn("could not show output of a run to other managers", "run", x.ID, "error", err)
 		}
 	}
-	r.arrived.wake()
+	r.arrived.Wake()
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (r *Runner) drop(id string, e *entry) {
 	}
 	r.mu.Unlock()
 	close(e.done)
-	r.arrived.wake()
+	r.arrived.Wake()
 }
 
 // addStarted stores a run that begins at once.

@@ -115,7 +115,7 @@ func (x *execution) begin(ctx context.Context, p seat) error {
 	x.waited = x.run.StartedAt.Sub(x.run.CreatedAt)
 	started, asked := x.run, x.asked
 	write := func() error {
-		defer x.r.arrived.wake() // it can be read from now on
+		defer x.r.arrived.Wake() // it can be read from now on
 		return x.r.Store.Update(context.WithoutCancel(ctx), func(tx store.Tx) error {
 			if asked.Key != "" {
 				if err := x.r.keep(ctx, tx, started.Owner, asked, []string{started.ID}); err != nil {

@@ -127,7 +127,7 @@ func (r *Runner) deliver(ctx context.Context) {
 	defer tick.Stop()
 	caller := r.Hooks.client()
 	for {
-		ended := r.arrived.wait()
+		ended := r.arrived.Wait()
 		for full := r.Fence() != 0; full && ctx.Err() == nil; {
 			full = r.deliverDue(ctx, caller)
 		}

@@ -104,7 +104,7 @@ func TestTheEndOfARunIsTold(t *testing.T) {
 	x := finished(t, r, "o", s.Runs[0].ID)
 	for failures.Load() >= 0 { // until the first try has failed
 		ahead.Add(int64(time.Second))
-		r.arrived.wake()
+		r.arrived.Wake()
 		time.Sleep(time.Millisecond) // bounded by the test's own deadline
 	}
 	c := <-calls

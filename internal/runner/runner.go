@@ -18,6 +18,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/wake"
 )
 
 // Worker is one that can be asked to do runs now.
@@ -78,7 +79,7 @@ const (
 // Runner takes runs, gives them turns, and keeps what they came to.
 type Runner struct {
 	Config
-	arrived signal // live output came, or a run ended
+	arrived wake.Signal // live output came, or a run ended
 	pool    struct {
 		mu    sync.Mutex
 		asked time.Time
@@ -177,7 +178,7 @@ func (r *Runner) Stop() {
 	r.line = newLine()
 	clear(r.places)
 	r.mu.Unlock()
-	r.arrived.wake()
+	r.arrived.Wake()
 	r.depart()
 }
 
@@ -186,7 +187,7 @@ func (r *Runner) Wake() { r.pump() }
 
 // Arrived returns a channel that is closed when output of a run came, or one
 // ended.
-func (r *Runner) Arrived() <-chan struct{} { return r.arrived.wait() }
+func (r *Runner) Arrived() <-chan struct{} { return r.arrived.Wait() }
 
 // rhythm is how often what may have been missed is looked for.
 const rhythm = time.Second
@@ -206,31 +207,6 @@ func (r *Runner) tend(ctx context.Context) {
 			r.share(ctx)
 		}
 		r.pump()
-	}
-}
-
-// signal wakes everybody who waits, and needs no list of them.
-type signal struct {
-	mu sync.Mutex
-	ch chan struct{}
-}
-
-// wait returns a channel that the next wake closes.
-func (s *signal) wait() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/wake"
 )
 
 // bench is a worker by the contract of dispatch.Runner that executes nothing:
@@ -46,7 +47,7 @@ type benchRun struct {
 	stop   context.CancelCauseFunc
 	pieces []dispatch.Chunk
 	result run.Result
-	grew   signal
+	grew   wake.Signal
 }
 
 func (b *bench) Run(ctx context.Context, order run.Order, piece func(dispatch.Chunk) error) (run.Result, error) {
@@ -56,7 +57,7 @@ func (b *bench) Run(ctx context.Context, order run.Order, piece func(dispatch.Ch
 	}
 	sent := 0
 	for {
-		grew := x.grew.wait()
+		grew := x.grew.Wait()
 		b.mu.Lock()
 		fresh := x.pieces[sent:]
 		b.mu.Unlock()
@@ -131,7 +132,7 @@ func (b *bench) do(life context.Context, order run.Order, x *benchRun) {
 		x.pieces = append(x.pieces, dispatch.Chunk{Stream: s, Offset: at[s], Data: []byte(text)})
 		b.mu.Unlock()
 		at[s] += int64(len(text))
-		x.grew.wake()
+		x.grew.Wake()
 	}
 	for word := range strings.SplitSeq(order.Code, " ") {
 		name, rest, _ := strings.Cut(word, ":")
