@@ -15,6 +15,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/policy"
@@ -117,14 +118,16 @@ func (m *Manager) Start(ctx context.Context) error {
 		return errors.New("start manager: it is started")
 	}
 	lead := &leader{m: m, holder: m.ID + "." + job.NewID()}
-	if err := lead.begin(ctx); err != nil {
-		return fmt.Errorf("start manager: %w", err)
-	}
-	if err := m.tell(ctx, event.Event{Type: event.ManagerStarted, Entity: "manager", EntityID: lead.holder}); err != nil {
-		return fmt.Errorf("start manager: %w", err)
-	}
-	if err := m.Runner.Start(ctx); err != nil {
-		return fmt.Errorf("start manager: %w", err)
+	for _, step := range []func() error{
+		func() error { return lead.begin(ctx) },
+		func() error {
+			return m.tell(ctx, event.Event{Type: event.ManagerStarted, Entity: "manager", EntityID: lead.holder})
+		},
+		func() error { return m.Runner.Start(ctx) },
+	} {
+		if err := m.patiently(ctx, step); err != nil {
+			return fmt.Errorf("start manager: %w", err)
+		}
 	}
 	run, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	m.stop = stop
@@ -151,6 +154,25 @@ func (m *Manager) Stop() {
 	m.sessions.closeAll()
 	m.tasks.Wait()
 	m.stop = nil
+}
+
+// patiently tries a step of the start again while the database is away for a
+// moment: it was there when it was opened. What may have been done is not done
+// again.
+func (m *Manager) patiently(ctx context.Context, step func() error) error {
+	const tries, pause = 20, 250 * time.Millisecond
+	for n := 1; ; n++ {
+		err := step()
+		if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) == "outcome_unknown" || n == tries {
+			return err
+		}
+		m.Logger.Warn("the database went away during the start; trying again", "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // tell stores an event of the manager's own.
