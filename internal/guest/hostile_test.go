@@ -192,7 +192,16 @@ func TestCrumbs(t *testing.T) {
 			l.say(output(uint8(i%2+1), i/2, 0, []byte("x")))
 		}
 		l.say(output(1, n/2, wire.FlagEnd, nil), output(2, n/2, wire.FlagEnd, nil))
+		_, ping := l.expect(wire.TypePing)
+		control, err := wire.DecodeControl(ping)
+		if err != nil {
+			t.Error(err)
+		}
+		l.say(wire.AppendFrame(nil, wire.TypeDone, 0, 0, wire.Done{Tag: control.Tag}.Append(nil)))
 	}()
+	if err := c.Ping(t.Context()); err != nil { // behind it all has arrived
+		t.Fatal(err)
+	}
 	<-said
 	frames, total := 0, 0
 	for {

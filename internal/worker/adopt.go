@@ -66,10 +66,14 @@ func (r *run) adopt(ctx context.Context) error {
 	if err := r.base.sweepSpool(kept); err != nil {
 		return err
 	}
+	// All are held before the first goes on: it may be the one to register, and
+	// what a registration does not name is given to others.
+	found = slices.DeleteFunc(found, func(t *task) bool { return t == nil })
 	for _, t := range found {
-		if t != nil {
-			r.goOn(t)
-		}
+		r.tasks.adopt(t)
+	}
+	for _, t := range found {
+		r.goOn(t)
 	}
 	return nil
 }
@@ -216,7 +220,6 @@ func (r *run) lose(ctx context.Context, p *past, why error) {
 
 // goOn lets a task that was taken over run.
 func (r *run) goOn(t *task) {
-	r.tasks.adopt(t)
 	if p := t.past; p.result != nil {
 		t.log.Info("a result of an earlier run is handed over")
 		t.finished(p.result)

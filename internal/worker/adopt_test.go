@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -329,6 +330,49 @@ func TestTakenOverHasItsPlace(t *testing.T) {
 		}
 		pass(time.Minute)
 		for _, id := range append(first, third) {
+			if res, _ := s.result(id); !res.Success || res.Record.Attempt != 1 {
+				t.Errorf("%s: attempt %d", id, res.Record.Attempt)
+			}
+		}
+		s.bury()
+	})
+}
+
+// halting is a log whose every line that a job is gone on with takes a while.
+type halting struct{ slog.Handler }
+
+func (h halting) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h halting) Handle(ctx context.Context, rec slog.Record) error {
+	if strings.HasPrefix(rec.Message, "goes on with a job") {
+		<-time.After(5 * time.Second)
+	}
+	return h.Handler.Handle(ctx, rec)
+}
+
+func (h halting) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return halting{h.Handler.WithAttrs(attrs)}
+}
+
+// What is taken over first has something to tell before the others have begun.
+// The registration that this needs names them too.
+func TestFirstToReportNamesTheOthers(t *testing.T) {
+	t.Parallel()
+	slow := func(c *worker.Config) {
+		c.Slots, c.Logger = 3, slog.New(halting{slog.DiscardHandler})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := durable(t, slow)
+		jobs := []string{s.submit(sleeping("sleep 10; head -c 3000000 /dev/zero"))}
+		for range 2 {
+			jobs = append(jobs, s.submit(sleeping("sleep 300")))
+		}
+		pass(5 * time.Second)
+		s = s.kill()
+		<-time.After(10 * time.Second)
+		s.revive(slow)
+		pass(10 * time.Minute)
+		for _, id := range jobs {
 			if res, _ := s.result(id); !res.Success || res.Record.Attempt != 1 {
 				t.Errorf("%s: attempt %d", id, res.Record.Attempt)
 			}
