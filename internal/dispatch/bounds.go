@@ -73,6 +73,9 @@ func (r Registration) Check() error {
 	if err := checkHeld("holding", r.Holding); err != nil {
 		return err
 	}
+	if err := checkStandings(r.Sandboxes); err != nil {
+		return err
+	}
 	if err := checkCount("lost", len(r.Lost), MaxHeld); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/language"
+	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -68,6 +69,9 @@ type Manager interface {
 	// Finish hands over results. A result that was taken before under the same
 	// number is taken as said again.
 	Finish(ctx context.Context, req FinishRequest) (Refusals, error)
+	// Tell says which execs and sandboxes have ended. What was told before, and
+	// what the manager does not know, is taken as said.
+	Tell(ctx context.Context, req TellRequest) error
 	// PutBlob stores bytes under their digest; bytes that do not match it are
 	// a fault of kind Invalid. Storing what is there is a success, and need
 	// not read r.
@@ -144,6 +148,9 @@ type Registration struct {
 	// Holding are leases that this incarnation works on: after it lost its
 	// session, or since it took over the sandboxes of an earlier incarnation.
 	Holding []Held `json:"holding,omitempty"`
+	// Sandboxes are those that this worker has, also from earlier incarnations.
+	// What it had before and does not name is lost.
+	Sandboxes []live.Standing `json:"sandboxes,omitempty"`
 	// Lost are leases of an earlier incarnation whose sandboxes could not be
 	// taken over. They go back to the queue, and the record says why.
 	Lost []Lost `json:"lost,omitempty"`
@@ -182,6 +189,9 @@ type Welcome struct {
 	LeaseTerm   time.Duration `json:"lease_term_ns"`
 	ExtendEvery time.Duration `json:"extend_every_ns"`
 	Gone        []Held        `json:"gone,omitempty"` // of Holding: stop these
+	// Strangers are of Sandboxes: nobody knows them, or they have ended. They
+	// are destroyed.
+	Strangers []string `json:"strangers,omitempty"`
 }
 
 // LeaseRequest asks for work.

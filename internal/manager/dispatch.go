@@ -308,6 +308,17 @@ func (m *Manager) Attend(ctx context.Context, id string, rc dispatch.Receiver) e
 	return context.Cause(open)
 }
 
+// Tell takes the ends of execs and sandboxes.
+func (m *Manager) Tell(ctx context.Context, req dispatch.TellRequest) error {
+	if err := req.Check(); err != nil {
+		return err
+	}
+	if _, err := m.recent(ctx, req.Session); err != nil {
+		return err
+	}
+	return nil
+}
+
 // Leave says goodbye.
 func (m *Manager) Leave(ctx context.Context, id string) error {
 	s, err := m.session(ctx, id)

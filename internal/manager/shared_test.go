@@ -102,6 +102,8 @@ func (s spread) Attend(ctx context.Context, session string, rc dispatch.Receiver
 	return s.next().Attend(ctx, session, rc)
 }
 
+func (s spread) Tell(ctx context.Context, r dispatch.TellRequest) error { return s.next().Tell(ctx, r) }
+
 func (s spread) Leave(ctx context.Context, session string) error { return s.next().Leave(ctx, session) }
 
 // pair is the control over managers that share a database: users come to the

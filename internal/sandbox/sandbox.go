@@ -71,6 +71,15 @@ const (
 	OutcomeUncleaned Outcome = "uncleaned" // Destroy failed for as long as we tried
 )
 
+// Valid reports whether o is an outcome at all.
+func (o Outcome) Valid() bool {
+	switch o {
+	case OutcomeDone, OutcomeCancelled, OutcomeExpired, OutcomeKilled, OutcomeReaped, OutcomeLost, OutcomeUncleaned:
+		return true
+	}
+	return false
+}
+
 // State is the state in which this outcome ends a sandbox.
 func (o Outcome) State() State {
 	switch o {

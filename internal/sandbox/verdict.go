@@ -17,6 +17,15 @@ const (
 	Lost    Verdict = "lost"    // the end was not seen
 )
 
+// Valid reports whether v is a verdict at all.
+func (v Verdict) Valid() bool {
+	switch v {
+	case OK, Failed, Signal, Timeout, OOM, Limit, Killed, Lost:
+		return true
+	}
+	return false
+}
+
 // verdict is what an exit says for itself, when nobody decided otherwise.
 func (x Exit) verdict() (v Verdict, cause string) {
 	switch {

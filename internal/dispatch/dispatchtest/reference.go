@@ -15,6 +15,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -37,6 +38,8 @@ type Reference struct {
 	sessions map[string]*visit
 	workers  map[string]dispatch.Registration
 	blobs    map[string][]byte
+	execs    map[string]live.ExecEnded
+	ended    map[string]live.Ended
 	changed  chan struct{} // closed and replaced when something was queued or a session ended
 }
 
@@ -73,8 +76,25 @@ type opened struct {
 func NewReference() *Reference {
 	return &Reference{
 		jobs: map[string]*work{}, sessions: map[string]*visit{}, workers: map[string]dispatch.Registration{},
-		blobs: map[string][]byte{}, changed: make(chan struct{}),
+		blobs: map[string][]byte{}, execs: map[string]live.ExecEnded{}, ended: map[string]live.Ended{}, changed: make(chan struct{}),
 	}
+}
+
+// ExecEnd returns the end of an exec that was told, and SandboxEnd that of a
+// sandbox.
+func (r *Reference) ExecEnd(id string) (live.ExecEnded, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.execs[id]
+	return e, ok
+}
+
+// SandboxEnd returns the end of a sandbox that was told.
+func (r *Reference) SandboxEnd(id string) (live.Ended, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.ended[id]
+	return e, ok
 }
 
 func (r *Reference) next(kind string) string {
@@ -398,6 +418,30 @@ func (r *Reference) Attend(ctx context.Context, session string, rc dispatch.Rece
 		v.open = nil
 	}
 	return context.Cause(ctx)
+}
+
+// Tell takes ends, and keeps each once.
+func (r *Reference) Tell(_ context.Context, req dispatch.TellRequest) error {
+	if err := req.Check(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.session(req.Session); err != nil {
+		return err
+	}
+	for _, e := range req.Execs {
+		for digest, data := range e.Inline {
+			if err := r.keep(digest, data); err != nil {
+				return err
+			}
+		}
+		r.execs[e.ID] = e
+	}
+	for _, e := range req.Sandboxes {
+		r.ended[e.ID] = e
+	}
+	return nil
 }
 
 // Leave says goodbye.

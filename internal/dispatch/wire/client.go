@@ -138,6 +138,11 @@ func (c *Client) Finish(ctx context.Context, req dispatch.FinishRequest) (dispat
 	return r, err
 }
 
+// Tell says what has ended.
+func (c *Client) Tell(ctx context.Context, req dispatch.TellRequest) error {
+	return c.call(ctx, "tell", req, &nothing{}, dispatch.MaxBodyBytes, 0)
+}
+
 // Leave says goodbye.
 func (c *Client) Leave(ctx context.Context, session string) error {
 	return c.call(ctx, "leave", leave{Session: session}, &nothing{}, dispatch.MaxBodyBytes, 0)

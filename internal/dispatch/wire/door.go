@@ -44,6 +44,9 @@ func Handler(m dispatch.Manager, log *slog.Logger) *Door {
 	route(d, "extend", m.Extend)
 	route(d, "report", m.Report)
 	route(d, "finish", m.Finish)
+	route(d, "tell", func(ctx context.Context, req dispatch.TellRequest) (nothing, error) {
+		return nothing{}, m.Tell(ctx, req)
+	})
 	route(d, "leave", func(ctx context.Context, req leave) (nothing, error) {
 		return nothing{}, m.Leave(ctx, req.Session)
 	})

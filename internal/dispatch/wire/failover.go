@@ -87,6 +87,11 @@ func (f *Failover) Finish(ctx context.Context, req dispatch.FinishRequest) (r di
 	return r, err
 }
 
+// Tell implements dispatch.Manager.
+func (f *Failover) Tell(ctx context.Context, req dispatch.TellRequest) error {
+	return f.with(ctx, func(c *Client) error { return c.Tell(ctx, req) })
+}
+
 // PutBlob implements dispatch.Manager.
 func (f *Failover) PutBlob(ctx context.Context, session, sha256 string, size int64, r io.Reader) error {
 	return f.with(ctx, func(c *Client) error { return c.PutBlob(ctx, session, sha256, size, r) })

@@ -122,6 +122,8 @@ func (w watchful) Finish(_ context.Context, r dispatch.FinishRequest) (dispatch.
 	return dispatch.Refusals{}, w.see(r)
 }
 
+func (w watchful) Tell(_ context.Context, r dispatch.TellRequest) error { return w.see(r) }
+
 func (w watchful) Leave(_ context.Context, session string) error { return w.see(leave{session}) }
 
 func (w watchful) PutBlob(_ context.Context, session, sha256 string, size int64, _ io.Reader) error {
