@@ -66,7 +66,7 @@ import (
 // leads out of it; a stream that is not a tar is a fault of kind Invalid.
 // Everything that Get yields is hostile input to the caller: names, sizes,
 // types and link targets. Put and Get never follow a link out of the sandbox
-// onto the host.
+// onto the host. Filer, in files.go, is the contract of single files.
 //
 // Limits. A limit in Spec that Capabilities does not list as enforced makes
 // Create fail with a fault of kind Invalid and code "limit_unenforceable",
@@ -218,6 +218,8 @@ type Capabilities struct {
 	Pause    bool `json:"pause"`
 	Snapshot bool `json:"snapshot"`
 	Recover  bool `json:"recover"`
+	Files    bool `json:"files"` // each Box is a Filer
+	Ports    bool `json:"ports"` // each Box is a Dialer
 }
 
 // Handle names a sandbox across process restarts. State belongs to the driver
