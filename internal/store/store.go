@@ -87,6 +87,8 @@ type Tx interface {
 	Replies() Replies
 	Runs() Runs
 	Hooks() Hooks
+	Sandboxes() Sandboxes
+	Execs() Execs
 	History() History
 }
 
@@ -267,6 +269,15 @@ type History interface {
 	// DropRunBlobs removes the small blobs of an ended run, notes it, and
 	// returns how many bytes went.
 	DropRunBlobs(ctx context.Context, id string) (int64, error)
+	// EndedSandboxes returns the ids of sandboxes that ended before and have no
+	// snapshot, oldest end first; ForgetSandboxes removes such with their execs.
+	EndedSandboxes(ctx context.Context, before time.Time, limit int) ([]string, error)
+	ForgetSandboxes(ctx context.Context, ids ...string) (int64, error)
+	// KeptExecs lists what ended execs refer to, in order of the id, after one;
+	// DropExecBlobs removes the small blobs of one and notes that its output is
+	// gone, and returns how many bytes went.
+	KeptExecs(ctx context.Context, after string, limit int) ([]KeptExec, error)
+	DropExecBlobs(ctx context.Context, id string) (int64, error)
 }
 
 // Kept is what one record refers to.

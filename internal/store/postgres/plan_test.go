@@ -31,6 +31,11 @@ const (
 	oldRuns    = `INSERT INTO run (id, owner, state, language, code_sha256, timeout_ns, sync, manager, fence, attempt, worker, verdict, reason, webhook, trace,
 			created_at, started_at, ended_at, record, request)
 		SELECT 'run' || i, 'local', 'COMPLETED', 'python', '', 1, 1, 'm', 1, 1, 'w', 'ok', '', '', '', i, i, i, '{}', '' FROM generate_series(1, %d) AS i`
+	oldBoxes = `INSERT INTO sandbox (id, owner, name, session, app, state, worker, created_at, started_at, ended_at, due_at, cpu_ns, memory_bytes, body)
+		SELECT 'box' || i, 'local', 'name' || i, '', '', 'COMPLETED', 'w' || i, i, i, i %% 2 * i, i + 1e18, 0, 0, '{}' FROM generate_series(1, %d) AS i`
+	oldExecs = `INSERT INTO exec (id, sandbox_id, owner, state, created_at, ended_at, body)
+		SELECT 'exec' || i, 'box' || i / 4, 'local', 'ENDED', i, i %% 2 * i, '{}' FROM generate_series(1, %d) AS i`
+	oldLabels  = `INSERT INTO sandbox_label (sandbox_id, label, value) SELECT 'box' || i, 'label', 'value' || i FROM generate_series(1, %d) AS i`
 	oldHooks   = `INSERT INTO run_hook (run_id, url, tries, next_at) SELECT 'run' || i, '', 0, i + 1e18 FROM generate_series(1, %d) AS i`
 	oldReplies = `INSERT INTO reply (owner, key, request, body, at) SELECT 'local', 'key' || i, '', '', 1e18 FROM generate_series(1, %d) AS i`
 	dependency = `INSERT INTO dependency (on_id, job_seq) SELECT 'job' || i, i + 1 FROM generate_series(1, %d) AS i`
@@ -123,6 +128,7 @@ func TestHotQueriesDoNotReadHistory(t *testing.T) {
 	for _, put := range []string{
 		fmt.Sprintf(oldJobs, rows/4), fmt.Sprintf(oldEvents, rows), fmt.Sprintf(oldRecords, rows/4), fmt.Sprintf(oldReplies, rows/4),
 		fmt.Sprintf(oldRuns, rows/4), fmt.Sprintf(oldHooks, rows/4),
+		fmt.Sprintf(oldBoxes, rows/4), fmt.Sprintf(oldExecs, rows/4), fmt.Sprintf(oldLabels, rows/4),
 		fmt.Sprintf(dependency, rows/4), "ANALYZE", "SET jit = off",
 	} {
 		if _, err := conn.Exec(ctx, put); err != nil {

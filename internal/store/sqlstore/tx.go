@@ -125,6 +125,12 @@ func (t *Tx) Runs() store.Runs { return runs{t} }
 // Hooks implements store.Tx.
 func (t *Tx) Hooks() store.Hooks { return hooks{t} }
 
+// Sandboxes implements store.Tx.
+func (t *Tx) Sandboxes() store.Sandboxes { return sandboxes{t} }
+
+// Execs implements store.Tx.
+func (t *Tx) Execs() store.Execs { return execs{t} }
+
 // History implements store.Tx.
 func (t *Tx) History() store.History { return history{t} }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -102,6 +103,14 @@ func HotQueries(ctx context.Context) []Hot {
 		{Name: "my waiting runs", Index: "run_open", List: true, Ask: runs(store.RunFilter{Owner: "local", State: run.Queued})},
 		{Name: "ended runs", Index: "run_ended", Ask: func(tx store.Tx) error { _, err := tx.History().EndedRuns(ctx, time.UnixMicro(1), 10); return err }},
 		{Name: "hooks", Index: "run_hook_due", Ask: func(tx store.Tx) error { _, err := tx.Hooks().Due(ctx, now, 10); return err }},
+		{Name: "sandbox", Ask: missing(func(tx store.Tx) error { _, err := tx.Sandboxes().Get(ctx, "s"); return err })},
+		{Name: "sandbox put", Ask: func(tx store.Tx) error { return tx.Sandboxes().Put(ctx, &live.Sandbox{ID: "s"}) }},
+		{Name: "sandbox by name", Index: "sandbox_name", Ask: missing(func(tx store.Tx) error { _, err := tx.Sandboxes().ByName(ctx, "o", "n"); return err })},
+		{Name: "sandboxes held", Index: "sandbox_open", Ask: func(tx store.Tx) error { _, err := tx.Sandboxes().Held(ctx, "w"); return err }},
+		{Name: "sandboxes due", Index: "sandbox_due", Ask: func(tx store.Tx) error { _, err := tx.Sandboxes().Due(ctx, now, 10); return err }},
+		{Name: "exec", Ask: missing(func(tx store.Tx) error { _, err := tx.Execs().Get(ctx, "e"); return err })},
+		{Name: "exec end", Ask: func(tx store.Tx) error { return tx.Execs().Put(ctx, &live.Exec{ID: "e", EndedAt: now}, nil) }},
+		{Name: "execs open", Index: "exec_open", Ask: func(tx store.Tx) error { _, err := tx.Execs().Open(ctx, "s"); return err }},
 		{Name: "key", Ask: missing(func(tx store.Tx) error { _, err := tx.Keys().ByHash(ctx, [32]byte{}); return err })},
 	}
 }
