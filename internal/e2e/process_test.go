@@ -41,8 +41,12 @@ func startFrom(folder string, env []string, socket *os.File, args ...string) (*p
 	if err != nil {
 		return nil, err
 	}
-	p := &process{ended: make(chan struct{}), more: make(chan struct{})}
-	p.cmd = exec.Command(filepath.Join(folder, "aurea"), args...)
+	return launch(exec.Command(filepath.Join(folder, "aurea"), args...), env, socket)
+}
+
+// launch runs a command that becomes the program.
+func launch(cmd *exec.Cmd, env []string, socket *os.File) (*process, error) {
+	p := &process{cmd: cmd, ended: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "AUREA_IMAGES=" + images}, env...)
 	p.cmd.Dir = "/"
 	if socket != nil {
