@@ -199,6 +199,11 @@ func openRoot(path string) (*os.File, error) {
 	return root, nil
 }
 
+// spinFrom is with how many processors a sandbox may wait for its kernel, and the
+// kernel for it, by spinning. With few, what spins takes the processor from what
+// it waits for: a life costs a sixth more, and no call is answered sooner.
+const spinFrom = 8
+
 // configure returns gVisor's settings for a sandbox.
 func configure(c spawn.Create, root *os.File) (*config.Config, error) {
 	flags := flag.NewFlagSet("spawn", flag.ContinueOnError)
@@ -218,6 +223,7 @@ func configure(c spawn.Create, root *os.File) (*config.Config, error) {
 		// The sentry is nobody on the host, without a capability. With directfs
 		// it would be root in a namespace of its own, a few milliseconds sooner.
 		"-directfs=false",
+		fmt.Sprintf("-systrap-disable-fast-path=%t", runtime.NumCPU() < spinFrom),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("set gvisor's flags: %w", err)
