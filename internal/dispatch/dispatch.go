@@ -85,9 +85,10 @@ type Manager interface {
 }
 
 // Receiver is the worker's end of the command stream. Calls come from several
-// goroutines and, but for runs, must answer soon.
+// goroutines and, but for runs and sandboxes, must answer soon.
 type Receiver interface {
 	Runner
+	Host
 	// Cancel stops the work under a lease: kills the sandbox, reports nothing
 	// more. An unknown lease is a success.
 	Cancel(ctx context.Context, c Cancel) error

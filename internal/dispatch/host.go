@@ -44,22 +44,31 @@ type Host interface {
 	// one goroutine, each stream in order and without a gap. It is known until
 	// the manager has taken its end, and then for a while.
 	FollowExec(ctx context.Context, f live.Follow, piece func(Chunk) error) error
-	// FeedExec writes to the standard input, and returns how far it was taken.
+	// FeedExec writes to the standard input, and returns once the exec has taken
+	// all of it. What was taken before is not written again; a gap is a fault of
+	// kind Conflict with code CodeInputGap. An offset of -1 stands for the end of
+	// what was taken.
 	FeedExec(ctx context.Context, in live.Input) error
 	ResizeExec(ctx context.Context, s live.Size) error
 	// SignalExec sends a signal; with Kill it returns when the exec has ended.
 	SignalExec(ctx context.Context, s live.Signal) error
 
-	// PutFiles unpacks a tar stream below dir, GetFiles packs path as one.
+	// PutFiles unpacks a tar stream below dir, GetFiles packs path as one. What w
+	// got before a fault is of no use.
 	PutFiles(ctx context.Context, id, dir string, tar io.Reader) error
 	GetFiles(ctx context.Context, id, path string, w io.Writer) error
 }
 
 // CodeNoSandbox is the code of the fault that says that a worker does not have
-// a sandbox, CodeNoExec that it does not know an exec.
+// a sandbox, CodeNoExec that it does not know an exec. CodeSandboxEnded says
+// that a sandbox is there no more, CodeExecEnded that an exec has ended, and
+// CodeInputGap that input was left out.
 const (
-	CodeNoSandbox = "no_such_sandbox"
-	CodeNoExec    = "no_such_exec"
+	CodeNoSandbox    = "no_such_sandbox"
+	CodeNoExec       = "no_such_exec"
+	CodeSandboxEnded = "sandbox_ended"
+	CodeExecEnded    = "exec_ended"
+	CodeInputGap     = "input_gap"
 )
 
 // TellRequest says what has ended at a worker. It may be said again.

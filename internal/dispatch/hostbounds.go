@@ -173,8 +173,18 @@ func CheckSandboxOrder(o live.Order) error {
 			return err
 		}
 	}
-	if err := checkCount("files", len(o.Files), maxRunNames); err != nil {
+	if err := checkWorkspaceFiles(o.Files); err != nil {
 		return err
+	}
+	switch o.Spec.Network {
+	case "", sandbox.NetworkNone, sandbox.NetworkController, sandbox.NetworkAllowlist, sandbox.NetworkFull:
+	default:
+		return fault.Field("network", "is not a network mode")
+	}
+	if o.Restore != "" {
+		if err := CheckSnapshotID("restore", o.Restore); err != nil {
+			return err
+		}
 	}
 	return checkLimits("limits", o.Spec.Limits)
 }

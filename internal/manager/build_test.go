@@ -14,7 +14,7 @@ import (
 
 // site is a worker's end that says which of them built.
 type site struct {
-	dispatchtest.Cancels
+	dispatchtest.Canceller
 	name string
 }
 

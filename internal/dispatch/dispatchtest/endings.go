@@ -156,12 +156,12 @@ func blobThenFinish(t *testing.T, s *stage) {
 }
 
 // collect returns a receiver that passes on what it is told.
-func collect() (receiver, <-chan dispatch.Cancel) {
+func collect() (Canceller, <-chan dispatch.Cancel) {
 	got := make(chan dispatch.Cancel, 16)
-	return func(_ context.Context, c dispatch.Cancel) error {
+	return receiver(func(_ context.Context, c dispatch.Cancel) error {
 		got <- c
 		return nil
-	}, got
+	}), got
 }
 
 func cancelComes(t *testing.T, s *stage) {

@@ -16,8 +16,9 @@ import (
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
-// Idle is a worker's end that does no runs: for tests that need a Receiver.
-type Idle struct{}
+// Idle is a worker's end that does no runs and keeps no sandboxes: for tests
+// that need a Receiver.
+type Idle struct{ NoHost }
 
 var errIdle = fault.New(fault.Unavailable, "this worker does no runs")
 
@@ -32,27 +33,24 @@ func (Idle) Forget(context.Context, string) error { return nil }
 // Pool is empty.
 func (Idle) Pool(context.Context) (dispatch.PoolState, error) { return dispatch.PoolState{}, nil }
 
-// Cancels is a worker's end that takes cancels by a function, and does no runs.
-type Cancels func(context.Context, dispatch.Cancel) error
-
-var _ dispatch.Receiver = Cancels(nil)
-
-// Cancel calls the function.
-func (f Cancels) Cancel(ctx context.Context, c dispatch.Cancel) error { return f(ctx, c) }
-
-// Run refuses.
-func (Cancels) Run(ctx context.Context, o run.Order, piece func(dispatch.Chunk) error) (run.Result, error) {
-	return Idle{}.Run(ctx, o, piece)
+// Canceller is a worker's end that takes cancels by a function, and does nothing
+// else.
+type Canceller struct {
+	Idle
+	do func(context.Context, dispatch.Cancel) error
 }
 
-// Forget has nothing to forget.
-func (Cancels) Forget(ctx context.Context, id string) error { return Idle{}.Forget(ctx, id) }
+var _ dispatch.Receiver = Canceller{}
 
-// Pool is empty.
-func (Cancels) Pool(ctx context.Context) (dispatch.PoolState, error) { return Idle{}.Pool(ctx) }
+// Cancels makes a worker's end of a function that takes cancels.
+func Cancels(do func(context.Context, dispatch.Cancel) error) Canceller { return Canceller{do: do} }
+
+// Cancel calls the function.
+func (c Canceller) Cancel(ctx context.Context, x dispatch.Cancel) error { return c.do(ctx, x) }
 
 // Runs is a worker's end that does runs by a function, and nothing else.
 type Runs struct {
+	NoHost
 	Do   func(ctx context.Context, order run.Order, piece func(dispatch.Chunk) error) (run.Result, error)
 	Gone func(id string) error
 	Held dispatch.PoolState

@@ -256,7 +256,7 @@ func soon[T any](t *testing.T, what string, from <-chan T) T {
 }
 
 // receiver is a worker's end of a stream that a story looks at.
-type receiver = Cancels
+func receiver(do func(context.Context, dispatch.Cancel) error) Canceller { return Cancels(do) }
 
 // attend opens a stream for the rest of the test, and returns how to close it
 // and what Attend returned.

@@ -154,6 +154,9 @@ func (m *commanded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.pool(w, r)
 		return
 	}
+	if m.host(w, r) {
+		return
+	}
 	if err := m.obey(r); err != nil {
 		writeProblem(w, err)
 		return

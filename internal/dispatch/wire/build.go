@@ -16,11 +16,11 @@ import (
 
 const (
 	linesType = "application/x-ndjson"
-	// maxBuildOrder bounds the order of a build, maxBuildLine one line of the
+	// maxHead bounds the order before what is sent, maxBuildLine one line of the
 	// answer, and maxUpload the context: names and padding count too.
-	maxBuildOrder = 1 << 20
-	maxBuildLine  = 64 << 10
-	maxUpload     = 2 * build.MaxContext
+	maxHead      = 1 << 20
+	maxBuildLine = 64 << 10
+	maxUpload    = 2 * build.MaxContext
 )
 
 // buildLine is one line of the answer to a build: a step, or how it ended.
@@ -106,7 +106,7 @@ func (m *commanded) build(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, fault.New(fault.Unavailable, "this worker builds no images").WithCode("no_builder"))
 		return
 	}
-	order, upload, err := readBuildOrder(http.MaxBytesReader(nil, r.Body, maxUpload+maxBuildOrder))
+	order, upload, err := readBuildOrder(http.MaxBytesReader(nil, r.Body, maxUpload+maxHead))
 	if err != nil {
 		writeProblem(w, err)
 		return
@@ -127,26 +127,33 @@ func (m *commanded) build(w http.ResponseWriter, r *http.Request) {
 
 // readBuildOrder reads the line of the order; what follows is the context.
 func readBuildOrder(r io.Reader) (build.Order, io.Reader, error) {
+	var order build.Order
+	body, err := readHead(r, &order)
+	if err == nil {
+		err = order.Check()
+	}
+	return order, body, err
+}
+
+// readHead reads the line that says what the rest of a body is for, and returns
+// the rest.
+func readHead(r io.Reader, into any) (io.Reader, error) {
 	body := bufio.NewReader(r)
 	var line []byte
 	for {
 		part, err := body.ReadSlice('\n')
 		line = append(line, part...)
-		if len(line) > maxBuildOrder {
-			return build.Order{}, nil, fault.New(fault.TooLarge, "the order of a build can have at most %d bytes", maxBuildOrder)
+		if len(line) > maxHead {
+			return nil, fault.New(fault.TooLarge, "the order before what is sent can have at most %d bytes", maxHead)
 		}
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return build.Order{}, nil, fault.New(fault.Unavailable, "read the command: %w", err)
+			return nil, fault.New(fault.Unavailable, "read the command: %w", err)
 		}
 	}
-	var order build.Order
-	if err := unmarshal(line, &order); err != nil {
-		return build.Order{}, nil, err
-	}
-	return order, body, order.Check()
+	return body, unmarshal(line, into)
 }
 
 // buildLines writes the answer to a build, line by line.

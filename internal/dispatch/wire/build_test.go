@@ -17,7 +17,7 @@ import (
 
 // site is a worker's end that builds by a function.
 type site struct {
-	dispatchtest.Cancels
+	dispatchtest.Canceller
 	do func(ctx context.Context, order build.Order, upload io.Reader, tell func(build.Step) error) (build.Result, error)
 }
 

@@ -23,8 +23,11 @@
 // Commands are ordinary requests (POST /cancel), so they are multiplexed,
 // cancelled and flow-controlled one by one without a protocol of our own. A run
 // (POST /run) is answered with frames: output while it comes, at last the result
-// or a problem; the end of the request stops a run that is not to be kept. Both
-// ends ping, and a dead peer is noticed within Quiet + Dead. When the manager
+// or a problem; the end of the request stops a run that is not to be kept.
+// Sandboxes that are kept are spoken of in the same way: plain calls are JSON
+// (POST /sandbox/open, /exec/start and others), what a command prints and files
+// that come out are frames, and files that go in follow a line that says where
+// to. Both ends ping, and a dead peer is noticed within Quiet + Dead. When the manager
 // ends the stream it says why with POST /end.
 //
 // # Access

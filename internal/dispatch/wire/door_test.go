@@ -49,7 +49,9 @@ func (s scripted) Attend(ctx context.Context, _ string, rc dispatch.Receiver) er
 	return s.attend(ctx, rc)
 }
 
-type receiver = dispatchtest.Cancels
+func receiver(do func(context.Context, dispatch.Cancel) error) dispatchtest.Canceller {
+	return dispatchtest.Cancels(do)
+}
 
 // What crosses is the fault that was meant: the same for a manager's answer,
 // for a worker's, and for the end of a stream.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -14,15 +15,18 @@ import (
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
-// framesType is the type of the answer to a run: frames, each a kind, the
-// length of what follows, and that. Pieces of output come first; the last frame
-// is the result, or a problem.
+// framesType is the type of an answer that comes bit by bit: frames, each a
+// kind, the length of what follows, and that. Pieces of output or bytes of a
+// file come first; the last frame is the result, the end, or a problem, so that
+// an answer that was cut short is known as such.
 const framesType = "application/vnd.aurea.run-frames"
 
 const (
 	framePiece   byte = 1
 	frameResult  byte = 2
 	frameProblem byte = 3
+	frameData    byte = 4
+	frameEnd     byte = 5
 
 	frameHead = 1 + 4
 	pieceHead = 1 + 8
@@ -42,7 +46,7 @@ func appendHead(b []byte, kind byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(append(b, kind), uint32(n)) //nolint:gosec // bounded by who calls
 }
 
-// frames reads the answer to a run.
+// frames reads such an answer.
 type frames struct {
 	r    io.Reader
 	buf  []byte
@@ -53,36 +57,61 @@ func newFrames(r io.Reader, from sandbox.Offsets) *frames {
 	return &frames{r: r, next: [2]int64{from.Stdout, from.Stderr}}
 }
 
-// read reads one frame: a piece, whose data is good until the next call, or the
-// result, or the fault that the worker tells. Everything in it is outside input.
+// read reads one frame of the answer to a run: a piece, whose data is good until
+// the next call, or the result, or the fault that the worker tells.
 func (f *frames) read() (*dispatch.Chunk, *run.Result, error) {
-	var head [frameHead]byte
-	if _, err := io.ReadFull(f.r, head[:]); err != nil {
-		return nil, nil, brokenOff(err)
-	}
-	kind, n := head[0], int64(binary.BigEndian.Uint32(head[1:]))
-	most := map[byte]int64{
-		framePiece: pieceHead + dispatch.MaxChunk, frameResult: dispatch.MaxResultBytes, frameProblem: maxProblem,
-	}[kind]
-	if n > most {
-		return nil, nil, fault.New(fault.Unavailable, "the worker sent a frame of kind %d with %d bytes; at most %d were agreed on", kind, n, most)
-	}
-	if err := f.fill(int(n)); err != nil {
-		return nil, nil, brokenOff(err)
-	}
-	switch kind {
-	case framePiece:
+	kind, err := f.frame(framePiece, frameResult)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case kind == framePiece:
 		c, err := f.piece()
 		return c, nil, err
-	case frameResult:
-		res, err := decodeResult(f.buf)
-		return nil, res, err
+	}
+	res, err := decodeResult(f.buf)
+	return nil, res, err
+}
+
+// frame reads one frame into the buffer, which must be one of these kinds, or the
+// fault that the worker tells. Everything in it is outside input.
+func (f *frames) frame(kinds ...byte) (kind byte, err error) {
+	var head [frameHead]byte
+	if _, err := io.ReadFull(f.r, head[:]); err != nil {
+		return 0, brokenOff(err)
+	}
+	kind, n := head[0], int64(binary.BigEndian.Uint32(head[1:]))
+	if kind != frameProblem && !slices.Contains(kinds, kind) {
+		return 0, fault.New(fault.Unavailable, "the worker sent a frame of kind %d, which has no place here", kind)
+	}
+	if most := mostOf(kind); n > most {
+		return 0, fault.New(fault.Unavailable, "the worker sent a frame of kind %d with %d bytes; at most %d were agreed on", kind, n, most)
+	}
+	if err := f.fill(int(n)); err != nil {
+		return 0, brokenOff(err)
+	}
+	if kind != frameProblem {
+		return kind, nil
 	}
 	var p problem
 	if err := json.Unmarshal(f.buf, &p); err != nil {
-		return nil, nil, fault.New(fault.Unavailable, "the worker's problem cannot be read: %w", err)
+		return 0, fault.New(fault.Unavailable, "the worker's problem cannot be read: %w", err)
 	}
-	return nil, nil, p.fault()
+	return 0, p.fault()
+}
+
+// mostOf bounds what a frame holds.
+func mostOf(kind byte) int64 {
+	switch kind {
+	case framePiece:
+		return pieceHead + dispatch.MaxChunk
+	case frameResult:
+		return dispatch.MaxResultBytes
+	case frameProblem:
+		return maxProblem
+	case frameData:
+		return dispatch.MaxChunk
+	}
+	return 0
 }
 
 // fill reads n bytes into the buffer, which grows with what comes and not with

@@ -19,7 +19,9 @@ import (
 	"github.com/aurea-dev/aurea/internal/policy"
 )
 
-type receiver = dispatchtest.Cancels
+func receiver(do func(context.Context, dispatch.Cancel) error) dispatchtest.Canceller {
+	return dispatchtest.Cancels(do)
+}
 
 func newPipe() (near, far *conn) {
 	a, b := net.Pipe()

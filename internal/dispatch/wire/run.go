@@ -40,11 +40,8 @@ func (s *stream) Run(ctx context.Context, order run.Order, piece func(dispatch.C
 		return run.Result{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // before its end: that stops the run
-	if resp.StatusCode != http.StatusOK {
-		return run.Result{}, readProblem(resp)
-	}
-	if kind := resp.Header.Get("Content-Type"); kind != framesType {
-		return run.Result{}, fault.New(fault.Unavailable, "run: the worker answers with %q", printable(kind))
+	if err := framed(resp); err != nil {
+		return run.Result{}, err
 	}
 	return carry(ctx, newFrames(bufio.NewReader(resp.Body), order.From), piece)
 }
@@ -136,7 +133,7 @@ func (m *commanded) run(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, err)
 		return
 	}
-	out := &framer{w: w, flush: http.NewResponseController(w).Flush}
+	out := newFramer(w)
 	res, err := m.rc.Run(r.Context(), order, out.piece)
 	if err == nil {
 		err = dispatch.CheckRunResult(res)
@@ -148,7 +145,7 @@ func (m *commanded) run(w http.ResponseWriter, r *http.Request) {
 	out.result(res)
 }
 
-// framer writes the answer to a run.
+// framer writes an answer in frames.
 type framer struct {
 	w     http.ResponseWriter
 	flush func() error
