@@ -7,6 +7,7 @@ type Collection struct {
 	DryRun     bool  `json:"dry_run"`
 	Plans      int64 `json:"plans"`
 	Runs       int64 `json:"runs"`
+	Sandboxes  int64 `json:"sandboxes"`
 	Events     int64 `json:"events"`
 	Workers    int64 `json:"workers"`
 	Blobs      int64 `json:"blobs"`

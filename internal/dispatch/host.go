@@ -18,7 +18,7 @@ import (
 // registers. Ends are told by Manager.Tell, once and again until they are taken.
 type Host interface {
 	// OpenSandbox makes a sandbox. One with the same id that is there already is
-	// a success.
+	// a success; with Restore it is set back to that snapshot, in place.
 	OpenSandbox(ctx context.Context, o live.Order) (live.Made, error)
 	// EndSandbox destroys one. One that is not there is a success. The end is
 	// told as any other.

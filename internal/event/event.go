@@ -36,9 +36,23 @@ const (
 	SandboxDestroyed Type = "sandbox.destroyed"
 	SandboxAdopted   Type = "sandbox.adopted" // a restarted worker goes on with it
 	SandboxLost      Type = "sandbox.lost"    // a restarted worker could not
-	ExecStarted      Type = "exec.started"
-	ExecEnded        Type = "exec.ended"
-	SnapshotStored   Type = "snapshot.stored"
+	// Of sandboxes that are kept, one for each move.
+	SandboxPending     Type = "sandbox.pending"
+	SandboxCreating    Type = "sandbox.creating"
+	SandboxRunning     Type = "sandbox.running"
+	SandboxCompleting  Type = "sandbox.completing"
+	SandboxCompleted   Type = "sandbox.completed"
+	SandboxFailed      Type = "sandbox.failed"
+	SandboxPaused      Type = "sandbox.paused"
+	SandboxResumed     Type = "sandbox.resumed"
+	SandboxUpdated     Type = "sandbox.updated"
+	SandboxSnapshotted Type = "sandbox.snapshotted"
+	SandboxRestored    Type = "sandbox.restored"
+
+	ExecCreated    Type = "exec.created"
+	ExecStarted    Type = "exec.started"
+	ExecEnded      Type = "exec.ended"
+	SnapshotStored Type = "snapshot.stored"
 
 	RunCreated    Type = "run.created" // of one that waits; who waits for one on a connection sees its start first
 	RunStarted    Type = "run.started"

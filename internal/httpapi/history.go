@@ -17,6 +17,7 @@ type CollectionBody struct {
 	DryRun     bool  `json:"dry_run"`
 	Plans      int64 `json:"plans" doc:"Plans that ended too long ago, with their jobs and records."`
 	Runs       int64 `json:"runs" doc:"Runs that ended too long ago, with their records."`
+	Sandboxes  int64 `json:"sandboxes" doc:"With their execs."`
 	Events     int64 `json:"events"`
 	Workers    int64 `json:"workers" doc:"Workers that were away for long."`
 	Blobs      int64 `json:"blobs" doc:"Files that nothing refers to any more, or whose time is over."`

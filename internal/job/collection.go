@@ -5,6 +5,7 @@ type Collection struct {
 	DryRun     bool
 	Plans      int64 // with their jobs and records
 	Runs       int64 // with their records
+	Sandboxes  int64 // with their execs
 	Events     int64
 	Workers    int64 // that were away for long
 	Blobs      int64 // files that nothing refers to any more

@@ -76,9 +76,10 @@ type Sandbox struct {
 	CreatedAt time.Time
 	StartedAt time.Time
 	EndedAt   time.Time
-	// ActiveAt is when it was last of use; ExpiresAt is when its time is over,
-	// zero is never.
+	// ActiveAt is when it was last of use, Deadline when its time to live is
+	// over, ExpiresAt when one of both ends it; zero is never.
 	ActiveAt  time.Time
+	Deadline  time.Time
 	ExpiresAt time.Time
 }
 

@@ -46,10 +46,14 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	if err != nil {
 		return dispatch.Welcome{}, fmt.Errorf("extend held leases: %w", err)
 	}
+	strangers, err := m.Meet(ctx, w.ID, r.Sandboxes)
+	if err != nil {
+		return dispatch.Welcome{}, fmt.Errorf("compare sandboxes: %w", err)
+	}
 	s := &session{id: w.Session, worker: w, seen: now, languages: r.Languages}
 	m.sessions.add(s)
 	m.work.Wake()
-	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone}, nil
+	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone, Strangers: strangers}, nil
 }
 
 // proof is what a worker says of one of its drivers.
@@ -313,10 +317,11 @@ func (m *Manager) Tell(ctx context.Context, req dispatch.TellRequest) error {
 	if err := req.Check(); err != nil {
 		return err
 	}
-	if _, err := m.recent(ctx, req.Session); err != nil {
+	s, err := m.recent(ctx, req.Session)
+	if err != nil {
 		return err
 	}
-	return nil
+	return m.Keeper.Tell(ctx, s.worker.ID, req)
 }
 
 // Leave says goodbye.

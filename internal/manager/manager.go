@@ -17,6 +17,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/keeper"
 	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
@@ -51,15 +52,19 @@ type Config struct {
 	Tracer    *trace.Tracer // nil is off
 	Observer  Observer      // is told what happens, for figures; nil is nobody
 	RunTerms  RunTerms
+	// Sandboxes is how sandboxes are kept.
+	Sandboxes SandboxTerms
 }
 
 // Manager serves the doors and the workers. It works after Start and until
 // Stop; calls between are safe from any number of goroutines.
 //
-// What it does for runs of code is Runner's.
+// What it does for runs of code is Runner's, for sandboxes that are kept
+// Keeper's.
 type Manager struct {
 	Config
 	*runner.Runner
+	*keeper.Keeper
 	outputs  *outputs
 	sessions *sessions
 	keys     *keyring
@@ -107,6 +112,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}
 	m.Runner = m.newRunner(cfg.RunTerms)
+	m.Keeper = m.newKeeper(cfg.Sandboxes)
 	return m, nil
 }
 
@@ -124,6 +130,7 @@ func (m *Manager) Start(ctx context.Context) error {
 			return m.tell(ctx, event.Event{Type: event.ManagerStarted, Entity: "manager", EntityID: lead.holder})
 		},
 		func() error { return m.Runner.Start(ctx) },
+		func() error { return m.Keeper.Start(ctx) },
 	} {
 		if err := m.patiently(ctx, step); err != nil {
 			return fmt.Errorf("start manager: %w", err)
@@ -151,6 +158,7 @@ func (m *Manager) Stop() {
 	}
 	m.stop(errStopped)
 	m.Runner.Stop() // before the streams close: what is at workers is not lost
+	m.Keeper.Stop()
 	m.sessions.closeAll()
 	m.tasks.Wait()
 	m.stop = nil

@@ -29,6 +29,9 @@ func (p *pass) blobs(ctx context.Context) error {
 	if err := p.records(ctx, unwanted); err != nil {
 		return err
 	}
+	if err := p.execBlobs(ctx, unwanted); err != nil {
+		return err
+	}
 	if err := p.runBlobs(ctx, unwanted); err != nil {
 		return err
 	}

@@ -57,12 +57,13 @@ type sandboxBody struct {
 	Parent     string          `json:"parent,omitempty"`
 	Usage      sandbox.Usage   `json:"usage"`
 	ActiveAt   int64           `json:"active_at"`
+	Deadline   int64           `json:"deadline,omitempty"`
 }
 
 func bodyOf(s *live.Sandbox) (string, error) {
 	body, err := json.Marshal(sandboxBody{
 		Spec: s.Spec, Outcome: s.Outcome, Reason: s.Reason, Paused: s.Paused, Made: s.Made,
-		Generation: s.Generation, Parent: s.Parent, Usage: s.Usage, ActiveAt: micros(s.ActiveAt),
+		Generation: s.Generation, Parent: s.Parent, Usage: s.Usage, ActiveAt: micros(s.ActiveAt), Deadline: micros(s.Deadline),
 	})
 	if err != nil {
 		return "", fmt.Errorf("encode sandbox: %w", err)
@@ -225,7 +226,8 @@ func scanSandbox(row Row) (live.Sandbox, error) {
 		return live.Sandbox{}, fmt.Errorf("scan sandbox: %w", err)
 	}
 	s.Spec, s.Outcome, s.Reason, s.Paused, s.Made = body.Spec, body.Outcome, body.Reason, body.Paused, body.Made
-	s.Generation, s.Parent, s.Usage, s.ActiveAt = body.Generation, body.Parent, body.Usage, timeOf(body.ActiveAt)
+	s.Generation, s.Parent, s.Usage = body.Generation, body.Parent, body.Usage
+	s.ActiveAt, s.Deadline = timeOf(body.ActiveAt), timeOf(body.Deadline)
 	s.CreatedAt, s.StartedAt, s.EndedAt, s.ExpiresAt = timeOf(created), timeOf(started), timeOf(ended), timeOf(due)
 	return s, nil
 }

@@ -1,0 +1,254 @@
+package keeper
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// CreateSandbox makes a sandbox and returns it when it runs. A name that an open
+// sandbox of the caller has answers that one; made says which it was.
+func (k *Keeper) CreateSandbox(ctx context.Context, req live.Request) (s live.Sandbox, made bool, err error) {
+	if err := req.Check(k.Terms); err != nil {
+		return s, false, err
+	}
+	return k.create(ctx, req, birth{})
+}
+
+// birth is where a sandbox comes from, if it is not a fresh one.
+type birth struct {
+	parent     string
+	worker     string // that has the snapshot
+	snapshot   string
+	generation int64
+}
+
+func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s live.Sandbox, made bool, err error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return s, false, err
+	}
+	if k.Demand != nil {
+		if err := k.Demand(ctx); err != nil {
+			return s, false, err
+		}
+	}
+	w, err := k.choose(req.Spec.Driver, from.worker, nil)
+	if err != nil {
+		return s, false, err
+	}
+	if s, err = k.admit(ctx, c, req, from, w.ID); fault.CodeOf(err) == store.CodeNameTaken {
+		s, err = k.named(ctx, c, req.Name)
+		return s, false, err
+	}
+	if err != nil {
+		return s, false, err
+	}
+	order := live.Order{ID: s.ID, Owner: s.Owner, Spec: s.Spec, Files: req.Files, Restore: from.snapshot}
+	s, err = k.provision(ctx, s, order, w)
+	return s, true, err
+}
+
+// choose picks a worker that serves a driver, one that was not tried before and
+// has few sandboxes.
+func (k *Keeper) choose(driver, only string, tried map[string]bool) (Worker, error) {
+	workers := k.Workers()
+	var fits []Worker
+	full := false
+	for _, w := range workers {
+		switch {
+		case tried[w.ID] || !w.serves(driver) || only != "" && w.ID != only:
+		case w.Paused:
+			full = true
+		default:
+			fits = append(fits, w)
+		}
+	}
+	if len(fits) > 0 {
+		best := fits[0]
+		for _, w := range fits[1:] {
+			if k.heldBy(w.ID) < k.heldBy(best.ID) {
+				best = w
+			}
+		}
+		return best, nil
+	}
+	switch {
+	case len(workers) == 0:
+		return Worker{}, fault.New(fault.Unavailable, "No worker is connected, so no sandbox can be made. Start one, or wait until it is back.").WithCode("no_worker").Retry(5 * time.Second)
+	case full || len(tried) > 0:
+		return Worker{}, fault.New(fault.Exhausted, "No worker has room for another sandbox now. End some, or try again soon.").WithCode("no_room").Retry(5 * time.Second)
+	case only != "":
+		return Worker{}, fault.New(fault.Unavailable, "The worker %s, which has the snapshot, is not connected.", only).WithCode("worker_away").Retry(5 * time.Second)
+	}
+	f := fault.New(fault.Unavailable, "no connected worker serves the driver %q", driver).WithCode("driver_unavailable")
+	f.Field = "driver"
+	return Worker{}, f
+}
+
+// heldBy is how many sandboxes are being made at a worker: those that run do
+// not tell how busy it is.
+func (k *Keeper) heldBy(worker string) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.begun["worker "+worker]
+}
+
+// admit writes a sandbox down before anything is made.
+func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, from birth, worker string) (s live.Sandbox, err error) {
+	id, err := sandbox.NewID()
+	if err != nil {
+		return s, err
+	}
+	now := k.Now()
+	s = live.Sandbox{
+		ID: id, Owner: c.ID, Name: req.Name, Session: req.Session, App: req.App, Spec: req.Spec, State: sandbox.StatePending, Worker: worker,
+		Parent: from.parent, Generation: from.generation, CreatedAt: now, ActiveAt: now,
+	}
+	pending := happened(&s, event.SandboxPending, c.ID, now, map[string]any{"name": s.Name, "image": s.Spec.Image, "driver": s.Spec.Driver, "parent": s.Parent})
+	if s.State, err = s.State.To(sandbox.StateCreating); err != nil {
+		return s, err
+	}
+	creating := happened(&s, event.SandboxCreating, c.ID, now, map[string]any{"worker": worker})
+	err = k.Store.Update(ctx, func(tx store.Tx) error {
+		x := s
+		if err := tx.Sandboxes().Add(ctx, &x); err != nil {
+			return err
+		}
+		return tx.Events().Append(ctx, pending, creating)
+	})
+	return s, err
+}
+
+// provision has a worker make what was admitted, the next one where one has no
+// room. A caller who is gone when it is done gets it ended: nobody would.
+func (k *Keeper) provision(ctx context.Context, s live.Sandbox, order live.Order, w Worker) (live.Sandbox, error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, k.Provision, errProvision)
+	defer cancel()
+	tried := map[string]bool{}
+	var made live.Made
+	var err error
+	for {
+		end, endWorker := k.begin(s.ID), k.begin("worker "+w.ID)
+		made, err = w.Host.OpenSandbox(bounded, order)
+		endWorker()
+		end()
+		tried[w.ID] = true
+		if !fault.Is(err, fault.Exhausted) && !fault.Is(err, fault.Unavailable) || bounded.Err() != nil || order.Restore != "" {
+			break
+		}
+		next, none := k.choose(order.Spec.Driver, "", tried)
+		if none != nil {
+			break
+		}
+		w = next
+	}
+	after, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errStopped)
+	defer stop()
+	if err == nil && ctx.Err() != nil && s.Name == "" {
+		err = fault.New(fault.Unavailable, "who asked for the sandbox hung up: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		if bounded.Err() != nil && ctx.Err() == nil {
+			err = fault.New(fault.Unavailable, "the sandbox was not made within %s", k.Provision).WithCode("provision_timeout")
+		}
+		k.abandon(after, s, w, err)
+		return s, err
+	}
+	return k.running(after, s.ID, w, made)
+}
+
+var errProvision = fault.New(fault.Unavailable, "the sandbox was not made in time").WithCode("provision_timeout")
+
+// abandon ends what could not be made.
+func (k *Keeper) abandon(ctx context.Context, s live.Sandbox, w Worker, why error) {
+	if err := w.Host.EndSandbox(ctx, live.Closing{ID: s.ID, Outcome: sandbox.OutcomeLost, Reason: "it was not wanted any more"}); err != nil {
+		k.Logger.Warn("could not end a sandbox that was given up; its worker will when it registers", "sandbox", s.ID, "worker", w.ID, "error", err)
+	}
+	if err := k.finish(ctx, s.ID, sandbox.OutcomeLost, why.Error(), nil); err != nil {
+		k.Logger.Error("could not record that a sandbox was not made", "sandbox", s.ID, "error", err)
+	}
+}
+
+// running writes down that a sandbox was made. One that was ended meanwhile is
+// ended at its worker too.
+func (k *Keeper) running(ctx context.Context, id string, w Worker, made live.Made) (s live.Sandbox, err error) {
+	err = k.Store.Update(ctx, func(tx store.Tx) error {
+		if s, err = tx.Sandboxes().Get(ctx, id); err != nil {
+			return err
+		}
+		if s.State, err = s.State.To(sandbox.StateRunning); err != nil {
+			return err
+		}
+		now := k.Now()
+		s.Worker, s.Made, s.StartedAt, s.ActiveAt = w.ID, made, now, now
+		s.Spec.Limits = made.Enforced
+		s.Deadline = deadline(s.Spec.TTL, now)
+		s.ExpiresAt = due(&s)
+		if err := tx.Sandboxes().Put(ctx, &s); err != nil {
+			return err
+		}
+		return tx.Events().Append(ctx, happened(&s, event.SandboxRunning, actor(ctx), now, map[string]any{
+			"worker": w.ID, "driver": made.Driver, "image": made.Image, "image_digest": made.Digest, "warm": made.Warm,
+		}))
+	})
+	if err != nil {
+		if end := w.Host.EndSandbox(ctx, live.Closing{ID: id, Outcome: sandbox.OutcomeCancelled, Reason: "it was ended while it was made"}); end != nil {
+			k.Logger.Warn("could not end a sandbox that is not wanted; its worker will when it registers", "sandbox", id, "error", end)
+		}
+		return s, fmt.Errorf("record the sandbox: %w", err)
+	}
+	k.ended.Wake()
+	return s, nil
+}
+
+// named waits until the open sandbox that has a name runs.
+func (k *Keeper) named(ctx context.Context, c policy.Caller, name string) (s live.Sandbox, err error) {
+	for {
+		moved := k.ended.Wait() // before the look
+		err = k.Store.View(ctx, func(tx store.Tx) (err error) {
+			s, err = tx.Sandboxes().ByName(ctx, c.ID, name)
+			return err
+		})
+		if err != nil || s.State == sandbox.StateRunning {
+			return s, err
+		}
+		if s.State == sandbox.StateCompleting {
+			return s, fault.New(fault.Conflict, "a sandbox with the name %q is just being ended; try again", name).WithCode("name_ending").Retry(time.Second)
+		}
+		select {
+		case <-moved:
+		case <-time.After(rhythm): // it may be made by another manager
+		case <-ctx.Done():
+			return s, context.Cause(ctx)
+		}
+	}
+}
+
+func deadline(ttl time.Duration, now time.Time) time.Time {
+	if ttl == 0 {
+		return time.Time{}
+	}
+	return now.Add(ttl)
+}
+
+// due is when the time of a sandbox is over; zero is never.
+func due(s *live.Sandbox) (at time.Time) {
+	if s.Paused != "" {
+		return time.Time{}
+	}
+	at = s.Deadline
+	if s.Spec.Idle > 0 {
+		if idle := s.ActiveAt.Add(s.Spec.Idle); at.IsZero() || idle.Before(at) {
+			at = idle
+		}
+	}
+	return at
+}

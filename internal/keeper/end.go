@@ -1,0 +1,414 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/blob"
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// EndSandbox ends a sandbox on request and returns it when it is gone. One that
+// has ended stays as it is.
+func (k *Keeper) EndSandbox(ctx context.Context, id, reason string) (live.Sandbox, error) {
+	s, err := k.Sandbox(ctx, id)
+	if err != nil || s.State.Ended() {
+		return s, err
+	}
+	return k.end(ctx, id, sandbox.OutcomeCancelled, reason)
+}
+
+// end has the worker end a sandbox. It is over when the worker has told so, or
+// when that takes too long: a worker that comes back later is told that it is a
+// stranger.
+func (k *Keeper) end(ctx context.Context, id string, outcome sandbox.Outcome, reason string) (live.Sandbox, error) {
+	s, err := k.completing(ctx, id, outcome, reason)
+	if err != nil || s.State.Ended() {
+		return s, err
+	}
+	work, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errSlow)
+	defer stop()
+	if host, err := k.host(&s); err == nil {
+		if err = host.EndSandbox(work, live.Closing{ID: id, Outcome: outcome, Reason: reason}); err == nil {
+			if s, err = k.WaitSandbox(work, id, func(s *live.Sandbox) bool { return s.State.Ended() }); err == nil {
+				return s, nil
+			}
+		}
+		k.Logger.Warn("a worker did not end a sandbox in time; it will when it registers", "sandbox", id, "worker", s.Worker, "error", err)
+	}
+	if err := k.finish(context.WithoutCancel(ctx), id, outcome, reason, nil); err != nil {
+		return s, err
+	}
+	return k.Sandbox(context.WithoutCancel(ctx), id)
+}
+
+var errSlow = fault.New(fault.Unavailable, "the worker did not answer in time")
+
+// completing writes down that a sandbox is being ended, and why. One that is
+// not made yet has ended with that.
+func (k *Keeper) completing(ctx context.Context, id string, outcome sandbox.Outcome, reason string) (s live.Sandbox, err error) {
+	err = k.Store.Update(ctx, func(tx store.Tx) error {
+		if s, err = tx.Sandboxes().Get(ctx, id); err != nil || s.State.Ended() || s.State == sandbox.StateCompleting {
+			return err
+		}
+		if s.State != sandbox.StateRunning {
+			return k.finishIn(ctx, tx, &s, outcome, reason, nil)
+		}
+		if s.State, err = s.State.To(sandbox.StateCompleting); err != nil {
+			return err
+		}
+		s.Outcome, s.Reason = outcome, clip(reason)
+		if err := tx.Sandboxes().Put(ctx, &s); err != nil {
+			return err
+		}
+		return tx.Events().Append(ctx, happened(&s, event.SandboxCompleting, actor(ctx), k.Now(), map[string]any{"outcome": outcome, "reason": s.Reason}))
+	})
+	k.ended.Wake()
+	return s, err
+}
+
+// finish writes the end of a sandbox down.
+func (k *Keeper) finish(ctx context.Context, id string, outcome sandbox.Outcome, reason string, usage *sandbox.Usage) error {
+	err := k.Store.Update(ctx, func(tx store.Tx) error {
+		s, err := tx.Sandboxes().Get(ctx, id)
+		if err != nil || s.State.Ended() {
+			return err
+		}
+		return k.finishIn(ctx, tx, &s, outcome, reason, usage)
+	})
+	k.ended.Wake()
+	return err
+}
+
+// finishIn is finish in a transaction. Execs whose end was not told are lost
+// with it.
+func (k *Keeper) finishIn(ctx context.Context, tx store.Tx, s *live.Sandbox, outcome sandbox.Outcome, reason string, usage *sandbox.Usage) (err error) {
+	if s.State == sandbox.StateCompleting && s.Outcome != "" {
+		outcome, reason = s.Outcome, s.Reason // why it was asked for says more than how it died
+	}
+	if s.State, err = s.State.To(outcome.State()); err != nil {
+		return err
+	}
+	s.Outcome, s.Reason, s.EndedAt, s.ExpiresAt, s.Paused = outcome, clip(reason), k.Now(), time.Time{}, ""
+	if usage != nil {
+		s.Usage = *usage
+	}
+	if err := k.loseExecs(ctx, tx, s, nil, "the sandbox ended"); err != nil {
+		return err
+	}
+	if err := tx.Sandboxes().Put(ctx, s); err != nil {
+		return err
+	}
+	t := event.SandboxCompleted
+	if s.State == sandbox.StateFailed {
+		t = event.SandboxFailed
+	}
+	return tx.Events().Append(ctx, happened(s, t, actor(ctx), s.EndedAt, map[string]any{"outcome": outcome, "reason": s.Reason}))
+}
+
+// loseExecs ends the execs of a sandbox that nobody knows any more, but for
+// those that are kept.
+func (k *Keeper) loseExecs(ctx context.Context, tx store.Tx, s *live.Sandbox, keep func(id string) bool, why string) error {
+	open, err := tx.Execs().Open(ctx, s.ID)
+	if err != nil {
+		return err
+	}
+	for i := range open {
+		e := &open[i]
+		if keep != nil && keep(e.ID) {
+			continue
+		}
+		none := emptyOutput()
+		res := live.ExecResult{Verdict: sandbox.Lost, Cause: why, ExitCode: -1, Stdout: none, Stderr: none, Started: e.StartedAt, Ended: k.Now()}
+		if err := k.endExec(ctx, tx, e, res, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxReason bounds what is kept of a reason.
+const maxReason = 1000
+
+func clip(s string) string { return s[:min(len(s), maxReason)] }
+
+// Tell takes what a worker says has ended.
+func (k *Keeper) Tell(ctx context.Context, worker string, req dispatch.TellRequest) error {
+	for i := range req.Execs {
+		if err := k.demandBlobs(ctx, &req.Execs[i]); err != nil {
+			return err
+		}
+	}
+	err := k.Store.Update(ctx, func(tx store.Tx) error {
+		for i := range req.Execs {
+			if err := k.takeExec(ctx, tx, worker, &req.Execs[i]); err != nil {
+				return err
+			}
+		}
+		for i := range req.Sandboxes {
+			if err := k.takeEnd(ctx, tx, worker, &req.Sandboxes[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	k.ended.Wake()
+	return err
+}
+
+// demandBlobs makes sure that the output that an end names is there.
+func (k *Keeper) demandBlobs(ctx context.Context, e *live.ExecEnded) error {
+	for digest, data := range e.Inline {
+		if blob.Digest(data) != digest {
+			return fault.New(fault.Invalid, "the blob that is called %s has another digest", digest).WithCode("blob_digest")
+		}
+	}
+	for _, o := range []string{e.Result.Stdout.SHA256, e.Result.Stderr.SHA256} {
+		if _, rides := e.Inline[o]; rides || o == blob.Empty {
+			continue
+		}
+		there, err := k.Blobs.Has(ctx, o)
+		if err != nil {
+			return err
+		}
+		if !there {
+			return fault.New(fault.Invalid, "the end of an exec names the blob %s, which was never put", o).WithCode("blob_missing")
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) takeExec(ctx context.Context, tx store.Tx, worker string, end *live.ExecEnded) error {
+	e, err := tx.Execs().Get(ctx, end.ID)
+	if fault.Is(err, fault.NotFound) || err == nil && (e.State == live.Done || e.Sandbox != end.Sandbox) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s, err := tx.Sandboxes().Get(ctx, e.Sandbox)
+	if err != nil || s.Worker != worker {
+		if err == nil || fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		return err
+	}
+	return k.endExec(ctx, tx, &e, end.Result, end.Inline)
+}
+
+func (k *Keeper) takeEnd(ctx context.Context, tx store.Tx, worker string, end *live.Ended) error {
+	s, err := tx.Sandboxes().Get(ctx, end.ID)
+	if fault.Is(err, fault.NotFound) || err == nil && (s.State.Ended() || s.Worker != worker) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return k.finishIn(ctx, tx, &s, end.Outcome, end.Reason, &end.Usage)
+}
+
+// Meet compares what a worker that registers has with what it should have. It
+// returns those that it is to destroy.
+func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (strangers []string, err error) {
+	err = k.Store.Update(ctx, func(tx store.Tx) error {
+		strangers = nil
+		held, err := tx.Sandboxes().Held(ctx, worker)
+		if err != nil {
+			return err
+		}
+		known := make(map[string]*live.Sandbox, len(held))
+		for i := range held {
+			known[held[i].ID] = &held[i]
+		}
+		named := make(map[string]bool, len(has))
+		for _, x := range has {
+			named[x.ID] = true
+			s := known[x.ID]
+			if s == nil || s.State == sandbox.StateCompleting {
+				if !k.isBegun(x.ID) {
+					strangers = append(strangers, x.ID)
+				}
+				continue
+			}
+			if err := k.stands(ctx, tx, s, x); err != nil {
+				return err
+			}
+		}
+		for i := range held {
+			s := &held[i]
+			if named[s.ID] || s.State == sandbox.StateCreating || k.isBegun(s.ID) {
+				continue
+			}
+			if err := k.finishIn(ctx, tx, s, sandbox.OutcomeLost, "its worker was restarted and does not have it any more", nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	k.ended.Wake()
+	return strangers, err
+}
+
+// stands brings what is known of a sandbox to what its worker says of it.
+func (k *Keeper) stands(ctx context.Context, tx store.Tx, s *live.Sandbox, x live.Standing) error {
+	running := make(map[string]bool, len(x.Execs))
+	for _, id := range x.Execs {
+		running[id] = true
+	}
+	err := k.loseExecs(ctx, tx, s, func(id string) bool { return running[id] || k.isBegun(id) }, "its worker was restarted and does not know it any more")
+	if err != nil || s.Paused == x.Paused || s.State != sandbox.StateRunning {
+		return err
+	}
+	s.Paused = x.Paused
+	s.ExpiresAt = due(s)
+	return tx.Sandboxes().Put(ctx, s)
+}
+
+// failUnmade ends sandboxes that nobody makes any more.
+func (k *Keeper) failUnmade(ctx context.Context, before time.Time) error {
+	var list []live.Sandbox
+	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+		list, err = tx.Sandboxes().List(ctx, store.SandboxFilter{State: sandbox.StateCreating, Limit: maxPage})
+		return err
+	})
+	for i := range list {
+		if s := &list[i]; err == nil && s.CreatedAt.Before(before) && !k.isBegun(s.ID) {
+			err = k.finish(ctx, s.ID, sandbox.OutcomeLost, "it was not made in time, or the manager was restarted meanwhile", nil)
+		}
+	}
+	return err
+}
+
+// maxPage is how many sandboxes are looked at in one go.
+const maxPage = 1000
+
+// expire ends or pauses sandboxes whose time is over. One whose execs run is
+// not idle.
+func (k *Keeper) expire(ctx context.Context) error {
+	var list []live.Sandbox
+	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+		list, err = tx.Sandboxes().Due(ctx, k.Now(), maxPage)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		s := &list[i]
+		if s.State != sandbox.StateRunning || k.isBegun("expire "+s.ID) {
+			continue
+		}
+		if busy, err := k.busy(ctx, s); err != nil || busy {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		end := k.begin("expire " + s.ID)
+		k.tasks.Go(func() {
+			defer end()
+			k.timeOver(ctx, s)
+		})
+	}
+	return nil
+}
+
+// busy puts off the end of a sandbox that was idle as far as was written down,
+// and is not.
+func (k *Keeper) busy(ctx context.Context, s *live.Sandbox) (bool, error) {
+	now := k.Now()
+	if !s.Deadline.IsZero() && !s.Deadline.After(now) {
+		return false, nil
+	}
+	active := s.ActiveAt
+	if at, there := k.touch(s.ID, false); there && at.After(active) {
+		active = at
+	}
+	var open []live.Exec
+	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+		open, err = tx.Execs().Open(ctx, s.ID)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if len(open) > 0 {
+		active = now
+	}
+	if !active.After(s.ActiveAt) || !active.Add(s.Spec.Idle).After(now) {
+		return false, nil
+	}
+	return true, k.Store.Update(ctx, func(tx store.Tx) error {
+		x, err := tx.Sandboxes().Get(ctx, s.ID)
+		if err != nil || x.State.Ended() {
+			return err
+		}
+		x.ActiveAt = active
+		x.ExpiresAt = due(&x)
+		return tx.Sandboxes().Put(ctx, &x)
+	})
+}
+
+// timeOver does what was asked for when the time of a sandbox is over.
+func (k *Keeper) timeOver(ctx context.Context, s *live.Sandbox) {
+	ctx = policy.With(ctx, policy.System())
+	if s.Spec.OnTimeout == live.Pause {
+		_, err := k.PauseSandbox(ctx, s.ID, live.Checkpointed)
+		if fault.Is(err, fault.Invalid) { // the driver cannot
+			_, err = k.PauseSandbox(ctx, s.ID, live.Frozen)
+		}
+		if err == nil || ctx.Err() != nil || fault.Is(err, fault.Unavailable) {
+			return
+		}
+		k.Logger.Warn("a sandbox whose time is over could not be paused and is ended", "sandbox", s.ID, "error", err)
+	}
+	if _, err := k.end(ctx, s.ID, sandbox.OutcomeExpired, "its time was over"); err != nil && ctx.Err() == nil {
+		k.Logger.Error("could not end a sandbox whose time is over", "sandbox", s.ID, "error", err)
+	}
+}
+
+// giveUpLost ends the sandboxes of workers that have been away for too long.
+func (k *Keeper) giveUpLost(ctx context.Context) error {
+	var workers []job.Worker
+	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+		workers, err = tx.Workers().List(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		if w.Connected || k.Now().Sub(w.SeenAt) < k.Back || k.here(w.ID) {
+			continue
+		}
+		var held []live.Sandbox
+		err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+			held, err = tx.Sandboxes().Held(ctx, w.ID)
+			return err
+		})
+		for i := range held {
+			err = errors.Join(err, k.finish(ctx, held[i].ID, sandbox.OutcomeLost, "its worker "+w.ID+" has been away for too long", nil))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) here(worker string) bool {
+	for _, w := range k.Workers() {
+		if w.ID == worker {
+			return true
+		}
+	}
+	return false
+}

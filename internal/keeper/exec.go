@@ -1,0 +1,457 @@
+package keeper
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/blob"
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// StartExec starts a command in a sandbox and returns as soon as it was
+// started. The same key with the same request answers the exec of the first
+// time; replayed says so.
+func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error) {
+	who, err := caller(ctx)
+	if err != nil {
+		return e, false, err
+	}
+	if err := c.Check(k.Terms); err != nil {
+		return e, false, err
+	}
+	s, host, err := k.awake(ctx, c.Sandbox)
+	if err != nil {
+		return e, false, err
+	}
+	c.ID = job.NewID()
+	e = live.Exec{
+		ID: c.ID, Sandbox: s.ID, Owner: s.Owner, Command: c.Command, Dir: c.Dir, User: c.User, TTY: c.TTY, Timeout: c.Timeout,
+		State: live.Running, CreatedAt: k.Now().UTC().Truncate(time.Microsecond),
+	}
+	e.StartedAt = e.CreatedAt
+	var earlier string
+	end := k.begin(e.ID)
+	defer end()
+	err = k.Store.Update(ctx, func(tx store.Tx) error {
+		earlier = ""
+		if asked.Key != "" {
+			if earlier, err = keptExec(ctx, tx, who.ID, asked); err != nil || earlier != "" {
+				return err
+			}
+			body, _ := json.Marshal(kept{ExecID: e.ID})
+			if err := tx.Replies().Put(ctx, who.ID, asked.Key, store.Reply{Request: asked.Digest, Body: body, At: k.Now()}); err != nil {
+				return err
+			}
+		}
+		if err := tx.Execs().Add(ctx, &e); err != nil {
+			return err
+		}
+		return tx.Events().Append(ctx, entity("exec", e.ID, e.Owner, event.ExecStarted, who.ID, e.CreatedAt, map[string]any{"sandbox": s.ID, "command": briefly(e.Command)}))
+	})
+	if err != nil {
+		return e, false, err
+	}
+	if earlier != "" {
+		e, err = k.Exec(ctx, earlier)
+		return e, true, err
+	}
+	if err := host.StartExec(ctx, c); err != nil {
+		k.notStarted(context.WithoutCancel(ctx), &e, host, err)
+		return e, false, err
+	}
+	return e, false, nil
+}
+
+// notStarted ends an exec whose start failed. Where the worker could not be
+// asked it may have been started all the same, so it is killed; one that cannot
+// even be told knows by its registration.
+func (k *Keeper) notStarted(ctx context.Context, e *live.Exec, host hosting, why error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, cleanupTime, errSlow)
+	defer cancel()
+	if fault.Is(why, fault.Unavailable) {
+		_ = host.SignalExec(bounded, live.Signal{Sandbox: e.Sandbox, Exec: e.ID, Signal: 9, Tree: true, Kill: "its start was given up"})
+	}
+	none := emptyOutput()
+	err := k.Store.Update(ctx, func(tx store.Tx) error {
+		x, err := tx.Execs().Get(ctx, e.ID)
+		if err != nil || x.State == live.Done {
+			return err
+		}
+		return k.endExec(ctx, tx, &x, live.ExecResult{Verdict: sandbox.Lost, Cause: "it was not started: " + why.Error(), ExitCode: -1, Stdout: none, Stderr: none, Started: x.StartedAt, Ended: k.Now()}, nil)
+	})
+	if err != nil {
+		k.Logger.Error("could not record that an exec was not started", "exec", e.ID, "error", err)
+	}
+	k.ended.Wake()
+}
+
+func emptyOutput() run.Output { return run.Output{SHA256: blob.Empty} }
+
+// kept is what stands under an idempotency key.
+type kept struct {
+	ExecID string `json:"exec_id"`
+}
+
+func keptExec(ctx context.Context, tx store.Tx, owner string, asked run.Asked) (string, error) {
+	old, err := tx.Replies().Get(ctx, owner, asked.Key)
+	if fault.Is(err, fault.NotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up idempotency key: %w", err)
+	}
+	var x kept
+	if err := json.Unmarshal(old.Body, &x); err != nil || old.Request != asked.Digest || x.ExecID == "" {
+		return "", fault.New(fault.Conflict, "the idempotency key was used before with another request; use a new key for a new request").
+			WithCode("idempotency_mismatch")
+	}
+	return x.ExecID, nil
+}
+
+// briefly is a command as it stands in an event.
+func briefly(command []string) []string {
+	const words, length = 8, 100
+	list := make([]string, 0, words)
+	for _, w := range command[:min(len(command), words)] {
+		list = append(list, w[:min(len(w), length)])
+	}
+	return list
+}
+
+// endExec writes the end of an exec down.
+func (k *Keeper) endExec(ctx context.Context, tx store.Tx, e *live.Exec, res live.ExecResult, inline map[string][]byte) error {
+	e.State, e.EndedAt, e.Result = live.Done, k.Now().UTC().Truncate(time.Microsecond), &res
+	if !res.Started.IsZero() {
+		e.StartedAt = res.Started
+	}
+	small := map[string][]byte{}
+	for _, digest := range []string{res.Stdout.SHA256, res.Stderr.SHA256} {
+		if data, ok := inline[digest]; ok && digest != blob.Empty {
+			small[digest] = data
+		}
+	}
+	if err := tx.Execs().Put(ctx, e, small); err != nil {
+		return err
+	}
+	return tx.Events().Append(ctx, entity("exec", e.ID, e.Owner, event.ExecEnded, actor(ctx), e.EndedAt, map[string]any{
+		"sandbox": e.Sandbox, "verdict": res.Verdict, "cause": clip(res.Cause), "exit_code": res.ExitCode,
+		"stdout_bytes": res.Stdout.Kept, "stderr_bytes": res.Stderr.Kept,
+	}))
+}
+
+// Exec returns an exec.
+func (k *Keeper) Exec(ctx context.Context, id string) (e live.Exec, err error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return e, err
+	}
+	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
+		e, err = tx.Execs().Get(ctx, id)
+		return err
+	})
+	if fault.Is(err, fault.NotFound) || err == nil && !c.SeesAll() && e.Owner != c.ID {
+		return live.Exec{}, fault.New(fault.NotFound, "No exec has the id %q.", id)
+	}
+	return e, err
+}
+
+// Execs lists execs, newest first.
+func (k *Keeper) Execs(ctx context.Context, f store.ExecFilter) (list []live.Exec, err error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !c.SeesAll() {
+		f.Owner = c.ID
+	}
+	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
+		list, err = tx.Execs().List(ctx, f)
+		return err
+	})
+	return list, err
+}
+
+// WaitExec returns an exec when it has ended, or as it stands when ctx does,
+// with the cause.
+func (k *Keeper) WaitExec(ctx context.Context, id string) (live.Exec, error) {
+	for {
+		moved := k.ended.Wait() // before the look
+		e, err := k.Exec(context.WithoutCancel(ctx), id)
+		if err != nil || e.State == live.Done {
+			return e, err
+		}
+		k.touch(e.Sandbox, true)
+		select {
+		case <-moved:
+		case <-time.After(rhythm): // another manager may have been told
+		case <-ctx.Done():
+			return e, context.Cause(ctx)
+		}
+	}
+}
+
+// FollowExec hands the output of an exec to piece from offsets on, until all of
+// it was handed over or ctx ends. It goes on through restarts of the worker.
+// only chooses a stream; 0 is both.
+func (k *Keeper) FollowExec(ctx context.Context, id string, from sandbox.Offsets, only sandbox.Stream, piece func(dispatch.Chunk) error) error {
+	take := func(c dispatch.Chunk) error {
+		at := &from.Stdout
+		if c.Stream == sandbox.Stderr {
+			at = &from.Stderr
+		}
+		if skip := *at - c.Offset; skip > 0 {
+			if skip >= int64(len(c.Data)) {
+				return nil
+			}
+			c.Offset, c.Data = *at, c.Data[skip:]
+		}
+		*at = c.Offset + int64(len(c.Data))
+		if only != 0 && c.Stream != only {
+			return nil
+		}
+		if err := piece(c); err != nil {
+			return &refused{err}
+		}
+		return nil
+	}
+	for {
+		moved := k.ended.Wait() // before the look
+		e, err := k.Exec(ctx, id)
+		if err != nil {
+			return err
+		}
+		if e.State == live.Done {
+			return unwrap(k.stored(ctx, &e, from, only, take))
+		}
+		err = k.followLive(ctx, &e, from, take)
+		if r := (*refused)(nil); asRefused(err, &r) {
+			return r.err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-moved:
+		case <-time.After(rhythm / 4): // the worker is away for a moment, or its word is under way
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// followLive follows an exec at its worker.
+func (k *Keeper) followLive(ctx context.Context, e *live.Exec, from sandbox.Offsets, take func(dispatch.Chunk) error) error {
+	s, err := k.Sandbox(ctx, e.Sandbox)
+	if err != nil {
+		return err
+	}
+	host, err := k.host(&s)
+	if err != nil {
+		return err
+	}
+	k.touch(s.ID, true)
+	return host.FollowExec(ctx, live.Follow{Sandbox: e.Sandbox, Exec: e.ID, From: from}, take)
+}
+
+// refused is an error of the reader, not of what it reads.
+type refused struct{ err error }
+
+func (r *refused) Error() string { return r.err.Error() }
+func (r *refused) Unwrap() error { return r.err }
+
+func asRefused(err error, into **refused) bool {
+	for err != nil {
+		if r, ok := err.(*refused); ok { //nolint:errorlint // the chain is walked here
+			*into = r
+			return true
+		}
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return false
+		}
+		err = u.Unwrap()
+	}
+	return false
+}
+
+func unwrap(err error) error {
+	if r := (*refused)(nil); asRefused(err, &r) {
+		return r.err
+	}
+	return err
+}
+
+// stored hands over output that lies in blobs.
+func (k *Keeper) stored(ctx context.Context, e *live.Exec, from sandbox.Offsets, only sandbox.Stream, take func(dispatch.Chunk) error) error {
+	for _, x := range []struct {
+		stream sandbox.Stream
+		out    run.Output
+		at     int64
+	}{{sandbox.Stdout, e.Result.Stdout, from.Stdout}, {sandbox.Stderr, e.Result.Stderr, from.Stderr}} {
+		if only != 0 && x.stream != only || x.at >= x.out.Kept {
+			continue
+		}
+		r, err := k.openOutput(ctx, e, x.out)
+		if err != nil {
+			return err
+		}
+		err = copyFrom(r, x.at, x.stream, take)
+		_ = r.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFrom(r io.ReadSeekCloser, at int64, stream sandbox.Stream, take func(dispatch.Chunk) error) error {
+	if _, err := r.Seek(at, io.SeekStart); err != nil {
+		return fmt.Errorf("read output: %w", err)
+	}
+	buf := make([]byte, dispatch.MaxChunk)
+	for {
+		n, err := io.ReadFull(r, buf)
+		if n > 0 {
+			if err := take(dispatch.Chunk{Stream: stream, Offset: at, Data: buf[:n]}); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+		switch {
+		case err == io.EOF || err == io.ErrUnexpectedEOF: //nolint:errorlint // as io.ReadFull returns them
+			return nil
+		case err != nil:
+			return fmt.Errorf("read output: %w", err)
+		}
+	}
+}
+
+// openOutput opens one stream of an exec that has ended.
+func (k *Keeper) openOutput(ctx context.Context, e *live.Exec, o run.Output) (io.ReadSeekCloser, error) {
+	if o.SHA256 == blob.Empty || o.SHA256 == "" {
+		return nopSeeker{bytes.NewReader(nil)}, nil
+	}
+	var small []byte
+	var there bool
+	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+		small, there, err = tx.Execs().Blob(ctx, e.ID, o.SHA256)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if there {
+		return nopSeeker{bytes.NewReader(small)}, nil
+	}
+	b, _, err := k.Blobs.Open(ctx, o.SHA256)
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.New(fault.Gone, "the output of exec %s was removed, as the retention says; its record stays", e.ID).WithCode("expired")
+	}
+	return b, err
+}
+
+type nopSeeker struct{ *bytes.Reader }
+
+func (nopSeeker) Close() error { return nil }
+
+// ExecOutput returns what is kept of an ended exec's stream, at most so many
+// bytes of it.
+func (k *Keeper) ExecOutput(ctx context.Context, e *live.Exec, s sandbox.Stream, limit int64) ([]byte, error) {
+	if e.Result == nil {
+		return nil, nil
+	}
+	o := e.Result.Stdout
+	if s == sandbox.Stderr {
+		o = e.Result.Stderr
+	}
+	r, err := k.openOutput(ctx, e, o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close() //nolint:errcheck // it was only read
+	return io.ReadAll(io.LimitReader(r, limit))
+}
+
+// reach returns an exec that runs, and its worker.
+func (k *Keeper) reach(ctx context.Context, id string) (live.Exec, hosting, error) {
+	e, err := k.Exec(ctx, id)
+	if err != nil {
+		return e, nil, err
+	}
+	if e.State == live.Done {
+		return e, nil, fault.New(fault.Conflict, "The exec %s has ended.", id).WithCode("exec_ended")
+	}
+	_, host, err := k.awake(ctx, e.Sandbox)
+	return e, host, err
+}
+
+// FeedExec writes to the standard input of an exec at an offset; negative is
+// where it stands.
+func (k *Keeper) FeedExec(ctx context.Context, id string, offset int64, data []byte, last bool) error {
+	e, host, err := k.reach(ctx, id)
+	if err != nil {
+		return err
+	}
+	for {
+		n := min(len(data), dispatch.MaxInput)
+		in := live.Input{Sandbox: e.Sandbox, Exec: id, Offset: offset, Data: data[:n], Close: last && n == len(data)}
+		if err := host.FeedExec(ctx, in); err != nil {
+			return err
+		}
+		if data = data[n:]; len(data) == 0 {
+			return nil
+		}
+		if offset >= 0 {
+			offset += int64(n)
+		}
+	}
+}
+
+// ResizeExec sets the size of an exec's terminal.
+func (k *Keeper) ResizeExec(ctx context.Context, id string, cols, rows uint16) error {
+	e, host, err := k.reach(ctx, id)
+	if err != nil {
+		return err
+	}
+	return host.ResizeExec(ctx, live.Size{Sandbox: e.Sandbox, Exec: id, Cols: cols, Rows: rows})
+}
+
+// SignalExec sends a signal to an exec, and to all of its descendants with tree.
+func (k *Keeper) SignalExec(ctx context.Context, id string, signal int, tree bool) error {
+	if signal < 1 || signal > 64 {
+		return fault.Field("signal", "must be from 1 to 64")
+	}
+	e, host, err := k.reach(ctx, id)
+	if err != nil {
+		return err
+	}
+	return host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: id, Signal: signal, Tree: tree})
+}
+
+// KillExec ends an exec with all of its descendants and returns it ended.
+func (k *Keeper) KillExec(ctx context.Context, id, by string) (live.Exec, error) {
+	e, host, err := k.reach(ctx, id)
+	if fault.CodeOf(err) == "exec_ended" {
+		return e, nil
+	}
+	if err != nil {
+		return e, err
+	}
+	if err := host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: id, Signal: 9, Tree: true, Kill: by}); err != nil {
+		return e, err
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, cleanupTime, errSlow)
+	defer cancel()
+	return k.WaitExec(bounded, id)
+}

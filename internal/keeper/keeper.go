@@ -1,0 +1,248 @@
+// Package keeper is the manager's side of sandboxes that are kept: who may have
+// one, at which worker, how it stands, and what is left of it. The commands in
+// it are durable: what a worker was told to start goes on whoever hangs up, and
+// its output can be read from any offset, from its worker while it runs and
+// from blobs afterwards.
+//
+// It executes nothing. It imports no door: the manager offers what it does.
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/blob"
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/wake"
+)
+
+// Worker is one whose command stream is open here.
+type Worker struct {
+	ID      string
+	Drivers []string // that it serves
+	Paused  bool     // it takes no more for now
+	Host    dispatch.Host
+}
+
+// Config is what a Keeper is made of.
+type Config struct {
+	Store store.Store
+	Blobs blob.Store
+	// Workers lists those whose stream is open here.
+	Workers func() []Worker
+	// Leads says whether this manager does what has its time.
+	Leads func() bool
+	// Demand refuses new work while the manager cannot take it; nil is never.
+	Demand func(ctx context.Context) error
+	Terms  live.Terms
+	Now    func() time.Time
+	Logger *slog.Logger
+	// Provision bounds how long a sandbox may take to be made, Back how long a
+	// worker may be away before its sandboxes count as lost.
+	Provision, Back time.Duration
+	// Alone says that no other manager shares the database.
+	Alone bool
+}
+
+// The bounds that Config leaves open.
+const (
+	defaultProvision = 5 * time.Minute
+	defaultBack      = 5 * time.Minute
+	defaultExec      = 300 * time.Second
+	defaultOutput    = 100 << 20
+	cleanupTime      = 30 * time.Second
+)
+
+// hosting is what a worker does for its sandboxes.
+type hosting = dispatch.Host
+
+// Keeper keeps sandboxes.
+type Keeper struct {
+	Config
+	ended wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
+
+	mu      sync.Mutex
+	life    context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop
+	stop    context.CancelCauseFunc
+	tasks   sync.WaitGroup
+	touched map[string]time.Time // when a sandbox was last of use, as far as it is not written down
+	begun   map[string]int       // sandboxes and execs that a worker is being told of
+}
+
+var errStopped = errors.New("the manager is stopping")
+
+// New makes a Keeper. What has its time is done after Start.
+func New(cfg Config) *Keeper {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Provision <= 0 {
+		cfg.Provision = defaultProvision
+	}
+	if cfg.Back <= 0 {
+		cfg.Back = defaultBack
+	}
+	if cfg.Terms.ExecTimeout <= 0 {
+		cfg.Terms.ExecTimeout = defaultExec
+	}
+	if cfg.Terms.OutputCap <= 0 {
+		cfg.Terms.OutputCap = defaultOutput
+	}
+	if cfg.Leads == nil {
+		cfg.Leads = func() bool { return true }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Keeper{Config: cfg, touched: map[string]time.Time{}, begun: map[string]int{}}
+}
+
+// Start takes up what an earlier life of this manager left.
+func (k *Keeper) Start(ctx context.Context) error {
+	k.mu.Lock()
+	k.life, k.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	life := k.life
+	k.mu.Unlock()
+	if k.Alone {
+		if err := k.failUnmade(ctx, k.Now()); err != nil {
+			k.Stop()
+			return err
+		}
+	}
+	k.tasks.Go(func() { k.tend(life) })
+	return nil
+}
+
+// Stop ends what Start began and waits for it. Sandboxes live on.
+func (k *Keeper) Stop() {
+	k.mu.Lock()
+	stop := k.stop
+	k.stop = nil
+	k.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop(errStopped)
+	k.ended.Wake()
+	k.tasks.Wait()
+	k.writeTouches(context.WithoutCancel(k.life))
+}
+
+// rhythm is how often what has its time is looked for.
+const rhythm = time.Second
+
+// tend does what has its time, until ctx ends.
+func (k *Keeper) tend(ctx context.Context) {
+	tick := time.NewTicker(rhythm)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		k.writeTouches(ctx)
+		if !k.Leads() {
+			continue
+		}
+		for _, step := range []func(context.Context) error{k.expire, k.giveUpLost, func(ctx context.Context) error {
+			return k.failUnmade(ctx, k.Now().Add(-k.Provision-cleanupTime))
+		}} {
+			if err := step(ctx); err != nil && ctx.Err() == nil {
+				k.Logger.Error("could not look after the sandboxes", "error", err)
+			}
+		}
+	}
+}
+
+// host returns the worker of a sandbox.
+func (k *Keeper) host(s *live.Sandbox) (dispatch.Host, error) {
+	for _, w := range k.Workers() {
+		if w.ID == s.Worker {
+			return w.Host, nil
+		}
+	}
+	return nil, fault.New(fault.Unavailable, "The worker %s, which has sandbox %s, is not connected to this manager. The sandbox goes on; try again soon.", s.Worker, s.ID).
+		WithCode("worker_away").Retry(2 * time.Second)
+}
+
+// begin notes that a worker is being told of something, so that a worker that
+// registers meanwhile is not said to have lost it.
+func (k *Keeper) begin(id string) (end func()) {
+	k.mu.Lock()
+	k.begun[id]++
+	k.mu.Unlock()
+	return func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.begun[id]--; k.begun[id] == 0 {
+			delete(k.begun, id)
+		}
+	}
+}
+
+func (k *Keeper) isBegun(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.begun[id] > 0
+}
+
+var errNoCaller = fault.New(fault.Unauthenticated, "nobody is known to ask")
+
+func caller(ctx context.Context) (policy.Caller, error) {
+	c, ok := policy.From(ctx)
+	if !ok {
+		return policy.Caller{}, errNoCaller
+	}
+	return c, nil
+}
+
+// visible returns a sandbox that the caller may see; what it may not see does
+// not exist for it.
+func visible(ctx context.Context, tx store.Tx, id string) (live.Sandbox, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return live.Sandbox{}, err
+	}
+	s, err := tx.Sandboxes().Get(ctx, id)
+	if fault.Is(err, fault.NotFound) || err == nil && !c.SeesAll() && s.Owner != c.ID {
+		return live.Sandbox{}, fault.New(fault.NotFound, "No sandbox has the id %q.", id)
+	}
+	return s, err
+}
+
+// happened is an event of a sandbox.
+func happened(s *live.Sandbox, t event.Type, actor string, at time.Time, data map[string]any) *event.Event {
+	return entity("sandbox", s.ID, s.Owner, t, actor, at, data)
+}
+
+func entity(kind, id, owner string, t event.Type, actor string, at time.Time, data map[string]any) *event.Event {
+	e := &event.Event{Type: t, Version: 1, Entity: kind, EntityID: id, Owner: owner, Actor: actor, At: at}
+	if len(data) > 0 {
+		e.Data, _ = json.Marshal(data) // of words and numbers
+	}
+	return e
+}
+
+// actor is who is said to have done something.
+func actor(ctx context.Context) string {
+	if c, ok := policy.From(ctx); ok {
+		return c.ID
+	}
+	return policy.System().ID
+}
+
+// contains reports whether a worker serves a driver; "" is any.
+func (w *Worker) serves(driver string) bool {
+	return driver == "" || slices.Contains(w.Drivers, driver)
+}
