@@ -38,6 +38,9 @@ package: release ## build dist/aurea_VERSION_ARCH.deb
 bin/docker-compose: tools/compose.mod # for the test that brings up deploy/compose.yaml
 	go build -modfile=tools/compose.mod -trimpath -ldflags '-s -w' -o $@ github.com/docker/compose/v2/cmd
 
+bin/versitygw: tools/versitygw.mod # an S3 server, for the tests of blobs in a bucket
+	go build -modfile=tools/versitygw.mod -trimpath -ldflags '-s -w' -o $@ github.com/versity/versitygw/cmd/versitygw
+
 test: ## install what the tests need, run every suite
 	@scripts/need test
 	scripts/test

@@ -99,15 +99,15 @@ func load(ctx context.Context, cfg *config.Config, log *slog.Logger, next func()
 
 // openBlobs opens the blobs of a manager without the rest.
 func openBlobs(ctx context.Context, cfg *config.Config, log *slog.Logger) (blob.Store, io.Closer, error) {
-	if cfg.Shared() && cfg.Blobs != config.LocalBlobs {
-		db, err := postgres.Open(ctx, cfg.DatabaseURL.Reveal(), log)
-		if err != nil {
-			return nil, nil, err
-		}
-		return db.Blobs(), db, nil
+	blobs, closer, err := openOwnBlobs(ctx, cfg, log)
+	if err != nil || blobs != nil {
+		return blobs, closer, err
 	}
-	local, err := blob.OpenLocal(cfg.BlobDir())
-	return local, local, err
+	db, err := postgres.Open(ctx, cfg.DatabaseURL.Reveal(), log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return db.Blobs(), db, nil
 }
 
 // backUp writes a backup while managers may run. The rows come first: a record

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/blob"
+	"github.com/aurea-dev/aurea/internal/blob/s3/s3test"
+	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/doctor"
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
@@ -153,6 +156,63 @@ func TestBackupAndCopyBringEverything(t *testing.T) {
 			}
 			goOn(t, copied)
 		}
+	}
+}
+
+// What is saved of a folder comes back in a bucket, and the other way round.
+func TestBackupWithABucket(t *testing.T) {
+	t.Parallel()
+	if reason := s3test.Missing(); reason != "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(reason)
+		}
+		t.Skip("left out: " + reason)
+	}
+	server, err := s3test.Start(context.WithoutCancel(t.Context()), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	inBucket := func() *config.Config {
+		cfg := installation(t, nil)
+		name, err := server.Bucket()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.Blobs = "s3://" + name + "/of/aurea"
+		cfg.S3 = config.S3{Endpoint: server.Endpoint, PathStyle: "on", AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey}
+		return cfg
+	}
+	from := inBucket()
+	furnish(t, from)
+	want := contents(t, from)
+	for _, to := range []*config.Config{inBucket(), installation(t, nil)} {
+		var file bytes.Buffer
+		if saved, err := backUp(t.Context(), from, &file, quiet); err != nil || saved.Blobs != 1 {
+			t.Fatalf("got %+v, %v", saved, err)
+		}
+		if _, err := restore(t.Context(), to, &file, quiet); err != nil {
+			t.Fatal(err)
+		}
+		if what := want.differs(contents(t, to)); what != "" {
+			t.Error(what)
+		}
+		goOn(t, to)
+	}
+	if found, err := os.ReadDir(filepath.Join(from.BlobDir(), "writing")); err == nil {
+		t.Errorf("the data folder was used too: %v", found)
+	}
+	report := Doctor(t.Context(), cli.Start{Config: from})
+	if report.Blobs == nil || report.Blobs.Level != doctor.OK {
+		t.Errorf("doctor says %+v", report.Blobs)
+	}
+	from.Blobs = "s3://no-such-bucket"
+	if report := Doctor(t.Context(), cli.Start{Config: from}); report.Healthy() || !strings.Contains(report.Blobs.Found, "no-such-bucket") {
+		t.Errorf("doctor says %+v", report.Blobs)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/aurea-dev/aurea/internal/blob/s3"
 	"github.com/aurea-dev/aurea/internal/cgroup"
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
@@ -34,7 +35,9 @@ func Doctor(ctx context.Context, s cli.Start) doctor.Report {
 	if !superuser {
 		rootless = spawn.Rootless()
 	}
+	name, _ := cfg.Bucket()
 	return doctor.Examine(ctx, doctor.Options{
+		Bucket: name, Reach: func(ctx context.Context) error { return s3.Reach(ctx, bucketConfig(cfg, nil)) },
 		Version: s.Version, Chosen: cfg.Driver, Sentry: bin.Sentry, Guest: bin.Guest, BinariesErr: err,
 		Data: cfg.SandboxBase, DockerHost: cfg.DockerHost, Root: "/", Superuser: superuser, Rootless: rootless,
 		Limited: map[cgroup.Controller]bool{cgroup.CPU: cfg.Limits.MilliCPU > 0, cgroup.Memory: cfg.Limits.Memory > 0},
@@ -64,7 +67,7 @@ func Diagnose(ctx context.Context, s cli.Start, logs []string, w io.Writer) erro
 
 // secrets are those that this installation has, so that they can be recognised.
 func secrets(cfg *config.Config) []string {
-	list := []string{cfg.Key.Reveal()}
+	list := []string{cfg.Key.Reveal(), cfg.S3.SecretKey.Reveal(), cfg.S3.SessionToken.Reveal()}
 	if key, err := cfg.LoadKey(); err == nil {
 		list = append(list, key)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/aurea-dev/aurea/internal/blob"
+	"github.com/aurea-dev/aurea/internal/blob/s3"
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/manager"
@@ -53,9 +54,6 @@ func openKept(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *kep
 		}
 		k.closers = append(k.closers, db)
 		k.store, k.blobs, k.outputs = db, db.Blobs(), db.Outputs()
-		if cfg.Blobs != config.LocalBlobs {
-			return k, nil
-		}
 	} else {
 		db, err := sqlite.Open(ctx, cfg.DatabasePath(), log)
 		if err != nil {
@@ -64,12 +62,12 @@ func openKept(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *kep
 		k.closers = append(k.closers, db)
 		k.store = db
 	}
-	blobs, err := blob.OpenLocal(cfg.BlobDir())
-	if err != nil {
+	if blobs, closer, err := openOwnBlobs(ctx, cfg, log); err != nil {
 		return nil, err
+	} else if blobs != nil {
+		k.blobs = blobs
+		k.closers = append(k.closers, closer)
 	}
-	k.blobs = blobs
-	k.closers = append(k.closers, blobs)
 	if cfg.Shared() { // live output is small, and everybody's
 		return k, nil
 	}
@@ -80,6 +78,40 @@ func openKept(ctx context.Context, cfg *config.Config, log *slog.Logger) (_ *kep
 	k.outputs = outputs
 	k.closers = append(k.closers, outputs)
 	return k, nil
+}
+
+// openOwnBlobs opens the blobs that lie outside of the database, if they do.
+func openOwnBlobs(ctx context.Context, cfg *config.Config, log *slog.Logger) (blob.Store, io.Closer, error) {
+	if bucket, _ := cfg.Bucket(); bucket != "" {
+		s, err := s3.Open(ctx, bucketConfig(cfg, log))
+		if err != nil {
+			return nil, nil, err
+		}
+		return s, s, nil
+	}
+	if cfg.Shared() && cfg.Blobs != config.LocalBlobs {
+		return nil, nil, nil
+	}
+	local, err := blob.OpenLocal(cfg.BlobDir())
+	if err != nil {
+		return nil, nil, err
+	}
+	return local, local, nil
+}
+
+// bucketConfig says how the bucket that is set is reached.
+func bucketConfig(cfg *config.Config, log *slog.Logger) s3.Config {
+	bucket, prefix := cfg.Bucket()
+	c := s3.Config{
+		Bucket: bucket, Prefix: prefix, Endpoint: cfg.S3.Endpoint, Region: cfg.S3.Region, CAFile: cfg.S3.CAFile,
+		AccessKey: cfg.S3.AccessKey, SecretKey: cfg.S3.SecretKey.Reveal(), SessionToken: cfg.S3.SessionToken.Reveal(),
+		CredentialsFile: cfg.S3.CredentialsFile, Profile: cfg.S3.Profile, Logger: log,
+	}
+	if cfg.S3.PathStyle != "" {
+		on := cfg.S3.PathStyle == "on"
+		c.PathStyle = &on
+	}
+	return c
 }
 
 // managerID is the name of this folder's manager among others, made once.

@@ -17,9 +17,9 @@ func (inv *invocation) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Say what this machine can do, per driver, and what to do about what is missing", Args: noArgs,
 		Long: "Looks at this machine and says for each driver whether it can work here: what was found, what a lack costs, and the remedy.\n" +
-			"It changes nothing. The exit code is 0 when the driver that is set can work, else 1.",
+			"It changes nothing. The exit code is 0 when the driver that is set can work, and the bucket that AUREA_BLOBS names, if it does, can be reached; else 1.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := inv.load(cmd, config.Worker)
+			cfg, err := inv.load(cmd, config.Up)
 			if err != nil {
 				return err
 			}
@@ -28,12 +28,12 @@ func (inv *invocation) doctorCommand() *cobra.Command {
 				return err
 			}
 			if !report.Healthy() {
-				return quietError{errors.New("the driver that is set cannot work here")}
+				return quietError{errors.New("what is set cannot work here")}
 			}
 			return nil
 		},
 	}
-	offer(cmd, config.Flags(config.Worker))
+	offer(cmd, config.Flags(config.Up))
 	return cmd
 }
 
@@ -58,6 +58,12 @@ func (inv *invocation) printReport(r doctor.Report) error {
 			if f.Level != doctor.OK {
 				advice = append(advice, fmt.Sprintf("%s, %s: %s. Remedy: %s.", d.Name, f.Name, f.Cost, f.Remedy))
 			}
+		}
+	}
+	if f := r.Blobs; f != nil {
+		rows = append(rows, []string{"blobs", f.Name, string(f.Level), f.Found})
+		if f.Level != doctor.OK {
+			advice = append(advice, fmt.Sprintf("blobs, %s: %s. Remedy: %s.", f.Name, f.Cost, f.Remedy))
 		}
 	}
 	if err := inv.printTable(rows); err != nil {

@@ -31,7 +31,8 @@ type Config struct {
 	Data        string
 	SandboxBase string
 	DatabaseURL Secret // it may hold a password
-	Blobs       string // LocalBlobs, DatabaseBlobs, or "" for what fits the database
+	Blobs       string // LocalBlobs, DatabaseBlobs, an address s3://…, or "" for what fits the database
+	S3          S3
 
 	ManagerURLs  []string // of managers that share a database
 	WorkerID     string
@@ -220,6 +221,9 @@ func (c *Config) Validate(role Role) error {
 		return bad("database_url", "the path after sqlite: must be absolute")
 	case c.Blobs == DatabaseBlobs && !c.Shared():
 		return bad("blobs", "SQLite keeps its blobs in the data folder; leave it out")
+	}
+	if err := c.checkS3(); err != nil {
+		return err
 	}
 	if c.TraceEndpoint != "" {
 		if err := checkURL("trace_endpoint", c.TraceEndpoint); err != nil {

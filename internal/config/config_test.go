@@ -129,6 +129,12 @@ func TestOneClearLine(t *testing.T) {
 		{"refused", Sources{Environ: []string{"MAX_JOB_COST=512"}}, "MAX_JOB_COST: is set but refused: comes"},
 		{"refused by prefix", Sources{Environ: []string{"ANOMALY_THRESHOLD=2"}}, "ANOMALY_THRESHOLD: is set but refused"},
 		{"alias with a bad value", Sources{Environ: []string{"SHUTDOWN_TIMEOUT_MS=30s"}}, "SHUTDOWN_TIMEOUT_MS: "},
+		{"no such place for blobs", Sources{Environ: []string{"AUREA_BLOBS=moon"}}, "AUREA_BLOBS: \"moon\" is not one of"},
+		{"no bucket", Sources{Environ: []string{"AUREA_BLOBS=s3://"}}, "no name of a bucket"},
+		{"bucket with a path in it", Sources{Environ: []string{"AUREA_BLOBS=s3://blobs/../x"}}, "cannot begin the names"},
+		{"half of the credentials", Sources{Environ: []string{"AUREA_BLOBS=s3://blobs", "AWS_SECRET_ACCESS_KEY=secret"}}, "belong together"},
+		{"endpoint with a path", Sources{Environ: []string{"AUREA_BLOBS=s3://blobs", "AWS_ENDPOINT_URL=http://h/x"}}, "must have no path"},
+		{"endpoint that is none", Sources{Environ: []string{"AUREA_BLOBS=s3://blobs", "AWS_ENDPOINT_URL_S3=ftp://h"}}, "is not a URL"},
 		{"stop word", Sources{Environ: []string{"AUREA_ON_STOP=perhaps"}}, "end, keep"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -218,7 +224,7 @@ log_level: debug
 
 func TestShowHidesSecrets(t *testing.T) {
 	t.Parallel()
-	c, err := Load(Sources{Role: "", Root: true, Environ: []string{"AUREA_KEY=aurea_admin_topsecret"}})
+	c, err := Load(Sources{Role: "", Root: true, Environ: []string{"AUREA_KEY=aurea_admin_topsecret", "AWS_SECRET_ACCESS_KEY=topsecret", "AWS_SESSION_TOKEN=topsecret"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,13 +246,14 @@ func TestEnvironRoundTrip(t *testing.T) {
 	t.Parallel()
 	c, err := Load(Sources{Role: Up, Root: true, Environ: []string{
 		"DATABASE_URL=sqlite:/d/x.db", "AUREA_ROLES=A=b,C=d", "AUREA_OUTPUT_LIMIT=3KiB", "HOST=0.0.0.0", "WORKER_MODELS=m,n", "LOG_LEVEL=warn",
+		"AUREA_BLOBS=s3://blobs/of/aurea/", "AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=key", "AWS_DEFAULT_REGION=r", "AUREA_S3_PATH_STYLE=on",
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	worker := c.Environ(Worker)
 	if slices.ContainsFunc(worker, func(v string) bool {
-		return strings.HasPrefix(v, "DATABASE_URL=") || strings.HasPrefix(v, "AUREA_KEY=") || strings.HasPrefix(v, "AUREA_ROLES=")
+		return strings.HasPrefix(v, "DATABASE_URL=") || strings.HasPrefix(v, "AUREA_KEY=") || strings.HasPrefix(v, "AUREA_ROLES=") || strings.HasPrefix(v, "AWS_")
 	}) {
 		t.Errorf("the worker gets what it does not need: %q", worker)
 	}
@@ -256,6 +263,9 @@ func TestEnvironRoundTrip(t *testing.T) {
 	}
 	if m.DatabasePath() != "/d/x.db" || m.Host != "0.0.0.0" || m.Roles["C"] != "d" || m.LogLevel != c.LogLevel {
 		t.Errorf("manager loads %+v", m)
+	}
+	if bucket, prefix := m.Bucket(); bucket != "blobs" || prefix != "of/aurea" || m.S3 != c.S3 || m.S3.SecretKey.Reveal() != "key" || m.S3.Region != "r" {
+		t.Errorf("manager loads the bucket %s/%s and %+v", bucket, prefix, m.S3)
 	}
 	w, err := Load(Sources{Role: Worker, Root: true, Environ: worker})
 	if err != nil {

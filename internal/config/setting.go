@@ -54,7 +54,7 @@ func some(to func(*Config) *string) func(*Config) value {
 
 // settings is the table.
 func settings() []setting {
-	return slices.Concat(serverSettings(), workerSettings(), limitSettings(), queueSettings(), runSettings(), retentionSettings(), sharedSettings())
+	return slices.Concat(serverSettings(), s3Settings(), workerSettings(), limitSettings(), queueSettings(), runSettings(), retentionSettings(), sharedSettings())
 }
 
 const maxPort = 65535
@@ -99,10 +99,8 @@ func serverSettings() []setting {
 		},
 		{
 			key: "blobs", env: "AUREA_BLOBS", flag: "blobs", roles: []Role{Up, Manager}, shown: "`local` with SQLite, `database` with PostgreSQL",
-			help: "where large artifacts and snapshots lie: `database`, or `local` for the data folder, which with several managers must be one that they share",
-			at: func(c *Config) value {
-				return textValue{to: &c.Blobs, of: []string{"", LocalBlobs, DatabaseBlobs}}
-			},
+			help: "where large artifacts and snapshots lie: `database`, `local` for the data folder, which with several managers must be one that they share, or `s3://BUCKET/PREFIX` for a bucket",
+			at:   func(c *Config) value { return blobsValue{&c.Blobs} },
 		},
 		{
 			key: "listen_fd", env: "AUREA_LISTEN_FD", roles: []Role{Manager, Bridge}, init: "0", quiet: true,

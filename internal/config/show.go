@@ -75,8 +75,11 @@ func (c *Config) Environ(role Role) []string {
 			continue
 		}
 		text := v.String()
-		if address, ok := v.(addressValue); ok {
-			text = address.to.Reveal()
+		switch v := v.(type) {
+		case addressValue:
+			text = v.to.Reveal()
+		case handedValue:
+			text = v.to.Reveal()
 		}
 		if text != "" {
 			vars = append(vars, s.env+"="+text)

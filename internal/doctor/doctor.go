@@ -49,10 +49,17 @@ type Report struct {
 	At      time.Time `json:"at"`
 	Kernel  string    `json:"kernel"`
 	Drivers []Driver  `json:"drivers"`
+	// Blobs says whether the bucket of the blobs can be reached, when they lie
+	// in one.
+	Blobs *Finding `json:"blobs,omitempty"`
 }
 
-// Healthy reports whether the driver that is set can work.
+// Healthy reports whether the driver that is set can work, and the bucket that
+// is set, if one is, can be reached.
 func (r Report) Healthy() bool {
+	if r.Blobs != nil && r.Blobs.Level == Lack {
+		return false
+	}
 	return slices.ContainsFunc(r.Drivers, func(d Driver) bool { return d.Chosen && d.Works })
 }
 
@@ -77,6 +84,9 @@ type Options struct {
 	Limited map[cgroup.Controller]bool
 	// Rootless is why a user who is not root can make no sandbox here, if so.
 	Rootless error
+	// Bucket names that of the blobs; "" is none. Reach tries to reach it.
+	Bucket string
+	Reach  func(context.Context) error
 }
 
 // Examine looks at the machine.
@@ -98,6 +108,9 @@ func Examine(ctx context.Context, o Options) Report {
 		d.Chosen = d.Name == o.Chosen
 		d.Works = !slices.ContainsFunc(d.Findings, func(f Finding) bool { return f.Level == Lack })
 		r.Drivers = append(r.Drivers, d)
+	}
+	if o.Bucket != "" {
+		r.Blobs = bucket(ctx, o)
 	}
 	return r
 }

@@ -52,6 +52,22 @@ func binary(name, path string) Finding {
 	return Finding{Name: name, Level: OK, Found: "sha256:" + hex.EncodeToString(h.Sum(nil))[:16] + " " + path}
 }
 
+// bucketTime bounds how long the bucket may take to answer.
+const bucketTime = 10 * time.Second
+
+// bucket tries to reach the bucket of the blobs.
+func bucket(ctx context.Context, o Options) *Finding {
+	ctx, cancel := context.WithTimeout(ctx, bucketTime)
+	defer cancel()
+	if err := o.Reach(ctx); err != nil {
+		return &Finding{
+			Name: "bucket", Level: Lack, Found: err.Error(), Cost: "no result with large artifacts or a snapshot can be kept, and none of those that are be read",
+			Remedy: "look at AUREA_BLOBS, AWS_ENDPOINT_URL_S3 and the credentials, and whether the server answers",
+		}
+	}
+	return &Finding{Name: "bucket", Level: OK, Found: o.Bucket + " can be reached"}
+}
+
 // engineTime bounds how long the engine may take to answer.
 const engineTime = 3 * time.Second
 
