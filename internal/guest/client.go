@@ -42,8 +42,13 @@ type Client struct {
 	done    chan struct{}
 	stopped chan struct{} // closed when the reader has ended
 
-	mu       sync.Mutex
-	over     *ending
+	mu   sync.Mutex
+	over *ending
+	// fresh is what the guest says, until the first session with it begins.
+	fresh *bufio.Reader
+	// halted is closed while the sandbox is paused.
+	halted   chan struct{}
+	paused   bool
 	channels map[uint32]*Process
 	answers  map[uint32]chan wire.Outcome
 	lastID   uint32
@@ -91,6 +96,8 @@ func Connect(ctx context.Context, input, output string, since time.Time, options
 		turn:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 		stopped:  make(chan struct{}),
+		fresh:    bufio.NewReaderSize(out, 128<<10),
+		halted:   make(chan struct{}),
 		channels: map[uint32]*Process{},
 		answers:  map[uint32]chan wire.Outcome{},
 	}
@@ -98,14 +105,30 @@ func Connect(ctx context.Context, input, output string, since time.Time, options
 		option(c)
 	}
 	c.widen()
-	r := bufio.NewReaderSize(out, 128<<10)
-	if err := c.handshake(ctx, r); err != nil {
+	if c.paused {
+		return c, nil // it cannot answer yet
+	}
+	if err := c.meet(ctx); err != nil {
 		_ = in.Close()
 		_ = out.Close()
 		return nil, err
 	}
-	go c.read(wire.NewReader(r, wire.MaxPayload))
 	return c, nil
+}
+
+// meet begins the first session.
+func (c *Client) meet(ctx context.Context) error {
+	if err := c.handshake(ctx, c.fresh); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over != nil {
+		return c.over.err
+	}
+	go c.read(wire.NewReader(c.fresh, wire.MaxPayload))
+	c.fresh = nil
+	return nil
 }
 
 // widen makes the FIFO hold more than a pipe does by itself. It matters only
@@ -124,7 +147,7 @@ func (c *Client) handshake(ctx context.Context, r *bufio.Reader) error {
 	if _, err := rand.Read(nonce[:]); err != nil {
 		return fmt.Errorf("make a nonce: %w", err)
 	}
-	if err := c.send(ctx, wire.TypeHello, 0, 0, nonce[:]); err != nil {
+	if err := c.push(ctx, wire.TypeHello, 0, 0, nonce[:]); err != nil {
 		return err
 	}
 	stop := interruptible(ctx, c.out.SetReadDeadline)
@@ -239,6 +262,9 @@ func (c *Client) finish(why ending) {
 	}
 	c.over = &why
 	close(c.done)
+	if c.fresh != nil {
+		close(c.stopped) // nobody ever read
+	}
 	_ = c.in.Close()
 	_ = c.out.Close()
 }
@@ -275,8 +301,8 @@ func (c *Client) ask(ctx context.Context, t wire.Type, channel uint32, control w
 func (c *Client) expect() (uint32, <-chan wire.Outcome, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over != nil {
-		return 0, nil, c.over.err
+	if err := c.refusal(); err != nil {
+		return 0, nil, err
 	}
 	c.lastTag++
 	if c.lastTag == 0 {
@@ -299,6 +325,8 @@ func (c *Client) await(ctx context.Context, answer <-chan wire.Outcome) error {
 		return asFault(outcome)
 	case <-c.done:
 		return c.ended().err
+	case <-c.halt():
+		return errPaused
 	case <-ctx.Done():
 		return errWaiting(ctx)
 	}
@@ -324,8 +352,19 @@ func asFault(o wire.Outcome) error {
 	return fault.New(kinds[o.Status], "%s", o.Message)
 }
 
-// send writes one frame. It goes out whole or not at all.
+// send writes one frame, unless the sandbox is paused.
 func (c *Client) send(ctx context.Context, t wire.Type, flags uint8, channel uint32, payload []byte) error {
+	c.mu.Lock()
+	err := c.refusal()
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.push(ctx, t, flags, channel, payload)
+}
+
+// push writes one frame. It goes out whole or not at all.
+func (c *Client) push(ctx context.Context, t wire.Type, flags uint8, channel uint32, payload []byte) error {
 	if len(payload) > wire.MaxRequest {
 		return fmt.Errorf("a frame of %d bytes is too long", len(payload))
 	}
@@ -344,6 +383,8 @@ func (c *Client) send(ctx context.Context, t wire.Type, flags uint8, channel uin
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
+		return errPaused
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errWaiting(ctx)
 	case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):
@@ -423,6 +464,9 @@ func (c *Client) open(ctx context.Context, open wire.Open) (*Process, error) {
 	case <-p.opened:
 	case <-c.done:
 		return nil, c.ended().err
+	case <-c.halt():
+		c.unregister(p)
+		return nil, errPaused
 	case <-ctx.Done():
 		c.unregister(p)
 		return nil, errWaiting(ctx)
@@ -437,8 +481,8 @@ func (c *Client) open(ctx context.Context, open wire.Open) (*Process, error) {
 func (c *Client) register(open wire.Open) (*Process, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over != nil {
-		return nil, c.over.err
+	if err := c.refusal(); err != nil {
+		return nil, err
 	}
 	c.lastID++
 	p := newProcess(c, c.lastID, open)

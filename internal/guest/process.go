@@ -21,6 +21,7 @@ type Process struct {
 	client  *Client
 	channel uint32
 	id      string
+	move    bool          // a transfer
 	opened  chan struct{} // closed when outcome is set
 	outcome wire.Opened
 	exited  chan struct{} // closed when exit is set
@@ -56,6 +57,7 @@ func newProcess(c *Client, channel uint32, open wire.Open) *Process {
 		client:  c,
 		channel: channel,
 		id:      open.ID,
+		move:    open.ID == "",
 		opened:  make(chan struct{}),
 		exited:  make(chan struct{}),
 		ready:   make(chan struct{}, 1),
@@ -175,6 +177,8 @@ func (p *Process) Next(ctx context.Context) (sandbox.Frame, error) {
 		case <-p.ready:
 		case <-p.client.done:
 			return p.last()
+		case <-p.halt():
+			return sandbox.Frame{}, errPaused
 		case <-ctx.Done():
 			return sandbox.Frame{}, errWaiting(ctx)
 		}
@@ -298,6 +302,8 @@ func (p *Process) Wait(ctx context.Context) (sandbox.Exit, error) {
 		return sandbox.Exit{}, errWaiting(ctx)
 	case <-p.client.done:
 		return p.lost()
+	case <-p.halt():
+		return sandbox.Exit{}, errPaused
 	}
 }
 
@@ -352,6 +358,8 @@ func (p *Process) Write(ctx context.Context, b []byte) error {
 	case p.writing <- struct{}{}:
 	case <-p.client.done:
 		return p.client.ended().err
+	case <-p.client.halt():
+		return errPaused
 	case <-ctx.Done():
 		return errWaiting(ctx)
 	}
@@ -423,6 +431,8 @@ func (p *Process) settle(ctx context.Context) error {
 		return asFault(outcome)
 	case <-p.client.done:
 		return p.client.ended().err
+	case <-p.client.halt():
+		return errPaused
 	case <-ctx.Done():
 		return errWaiting(ctx)
 	}

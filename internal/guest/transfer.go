@@ -175,5 +175,6 @@ func (p *Process) abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
 	defer cancel()
 	control := wire.Control{Signal: uint8(syscall.SIGKILL)}
-	_ = p.client.send(ctx, wire.TypeSignal, 0, p.channel, control.Append(nil))
+	// Also into a sandbox that is paused: it finds it when it goes on.
+	_ = p.client.push(ctx, wire.TypeSignal, 0, p.channel, control.Append(nil))
 }

@@ -185,10 +185,22 @@ type Locker interface {
 }
 
 // Pauser is implemented by a Box whose driver has Capabilities.Pause.
+//
+// Pause stops everything in the sandbox: it uses no processor time any more and
+// keeps its memory. Both calls are idempotent. While it is paused, what has to be
+// asked inside it, also what was asked before and not answered yet, fails soon
+// with a fault of kind Conflict and code CodePaused; what such a call has done is
+// not known. Next and Wait of a command wait on. Usage and Destroy work. Recover
+// gives a paused sandbox back as paused. Where Capabilities.Pause is not set,
+// Pause is a fault of kind Invalid.
 type Pauser interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 }
+
+// CodePaused is the code of the fault of what cannot be done while a sandbox is
+// paused.
+const CodePaused = "paused"
 
 // Snapshotter is implemented by a Box whose driver has Capabilities.Snapshot:
 // memory and files go into folder, from which Create starts with Spec.Restore.

@@ -33,6 +33,7 @@ type Box struct {
 	watched    chan struct{} // closed when the watcher has ended
 	detached   atomic.Bool
 	destroying atomic.Bool
+	pausing    sync.Mutex // held by who pauses or resumes
 	paused     atomic.Bool
 	outOfMem   atomic.Bool
 	killOnce   sync.Once
@@ -118,12 +119,12 @@ func (d *Driver) awaitEnd(ctx context.Context, id string) error {
 var errSilent = fault.New(fault.Unavailable, "the guest did not say hello in time")
 
 // connect meets the guest of a container that runs.
-func (d *Driver) connect(ctx context.Context, r record) (*Box, error) {
+func (d *Driver) connect(ctx context.Context, r record, options ...guest.Option) (*Box, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, helloTime, errSilent)
 	defer cancel()
 	id := r.Handle.ID
 	channel := filepath.Join(d.dir(id), "channel")
-	c, err := guest.Connect(ctx, filepath.Join(channel, "in"), filepath.Join(channel, "out"), r.Created)
+	c, err := guest.Connect(ctx, filepath.Join(channel, "in"), filepath.Join(channel, "out"), r.Created, options...)
 	if err != nil {
 		return nil, fmt.Errorf("meet the guest of sandbox %s: %w", id, err)
 	}
@@ -162,15 +163,12 @@ func (d *Driver) reconnect(ctx context.Context, r record) (*Box, error) {
 	if !found.Container.State.Paused {
 		return d.connect(ctx, r)
 	}
-	// A paused guest says nothing.
-	if _, err := d.api.ContainerUnpause(ctx, d.container(id), client.ContainerUnpauseOptions{}); err != nil {
-		return nil, engineFault("wake the container", err)
-	}
-	b, err := d.connect(ctx, r)
+	b, err := d.connect(ctx, r, guest.WithPaused())
 	if err != nil {
 		return nil, err
 	}
-	return b, b.Pause(ctx)
+	b.paused.Store(true)
+	return b, nil
 }
 
 // watch waits for the end of the session: either we have let go of the sandbox,
@@ -238,7 +236,7 @@ func (b *Box) ready(what string) error {
 		return err
 	}
 	if b.paused.Load() {
-		return fault.New(fault.Conflict, "cannot %s: the sandbox is paused", what)
+		return fault.New(fault.Conflict, "cannot %s: the sandbox is paused", what).WithCode(sandbox.CodePaused)
 	}
 	return nil
 }
@@ -321,11 +319,16 @@ func (b *Box) Pause(ctx context.Context) error {
 	if err := b.Client.Err(); err != nil {
 		return err
 	}
+	b.pausing.Lock()
+	defer b.pausing.Unlock()
 	if b.paused.Load() {
 		return nil
 	}
+	if err := b.Client.Pause(ctx); err != nil {
+		return err
+	}
 	if _, err := b.driver.api.ContainerPause(ctx, b.driver.container(b.record.Handle.ID), client.ContainerPauseOptions{}); err != nil {
-		return engineFault("pause the sandbox", err)
+		return errors.Join(engineFault("pause the sandbox", err), b.Client.Resume(ctx))
 	}
 	b.paused.Store(true)
 	return nil
@@ -336,14 +339,17 @@ func (b *Box) Resume(ctx context.Context) error {
 	if err := b.Client.Err(); err != nil {
 		return err
 	}
-	if !b.paused.Load() {
-		return nil
+	b.pausing.Lock()
+	defer b.pausing.Unlock()
+	if b.paused.Load() {
+		if _, err := b.driver.api.ContainerUnpause(ctx, b.driver.container(b.record.Handle.ID), client.ContainerUnpauseOptions{}); err != nil {
+			return engineFault("resume the sandbox", err)
+		}
+		b.paused.Store(false)
 	}
-	if _, err := b.driver.api.ContainerUnpause(ctx, b.driver.container(b.record.Handle.ID), client.ContainerUnpauseOptions{}); err != nil {
-		return engineFault("resume the sandbox", err)
-	}
-	b.paused.Store(false)
-	return nil
+	ctx, cancel := context.WithTimeoutCause(ctx, helloTime, errSilent)
+	defer cancel()
+	return b.Client.Resume(ctx)
 }
 
 // Done implements sandbox.Box.

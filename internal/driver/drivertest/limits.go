@@ -3,7 +3,6 @@ package drivertest
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -247,79 +246,4 @@ func cpuTime(r *rig) {
 	if s.Enforced().CPUTime != spec.Limits.CPUTime {
 		r.Errorf("enforced: %+v", s.Enforced())
 	}
-}
-
-// powerChecks are the optional powers.
-func powerChecks() []check {
-	return []check{
-		{"a paused sandbox goes on when it is resumed", pauses},
-		{"a pause that is not declared is not offered", noPause},
-		{"a snapshot can be started from", snapshots},
-		{"a snapshot that is not declared is refused", noSnapshot},
-	}
-}
-
-func pauses(r *rig) {
-	r.need(r.d.Capabilities().Pause, "pause")
-	b := r.box()
-	pauser, ok := b.(sandbox.Pauser)
-	if !ok {
-		r.Fatal("the driver declares pause, and its boxes have none")
-	}
-	spec := r.sh("echo up; cat; echo end")
-	spec.Stdin = true
-	p := r.exec(b, spec)
-	r.until(p, "up\n")
-	for range 2 {
-		if err := pauser.Pause(r.ctx); err != nil {
-			r.Fatalf("pause: %v", err)
-		}
-	}
-	if err := pauser.Resume(r.ctx); err != nil {
-		r.Fatalf("resume: %v", err)
-	}
-	if err := p.CloseInput(r.ctx); err != nil {
-		r.Fatalf("close input: %v", err)
-	}
-	if exit := r.wait(p); exit.Code != 0 {
-		r.Errorf("exit %+v", exit)
-	}
-}
-
-func noPause(r *rig) {
-	if r.d.Capabilities().Pause {
-		r.Skip("the driver declares pause")
-	}
-	if _, ok := r.box().(sandbox.Pauser); ok {
-		r.Error("the driver does not declare pause, and its boxes offer it")
-	}
-}
-
-func snapshots(r *rig) {
-	r.need(r.d.Capabilities().Snapshot, "snapshots")
-	b := r.box()
-	saver, ok := b.(sandbox.Snapshotter)
-	if !ok {
-		r.Fatal("the driver declares snapshots, and its boxes have none")
-	}
-	r.say(b, "echo saved > saved.txt")
-	where := filepath.Join(folder(r.T), "snapshot")
-	if err := saver.Snapshot(r.ctx, where); err != nil {
-		r.Fatalf("snapshot: %v", err)
-	}
-	spec := r.spec()
-	spec.Restore = where
-	r.wantText("the file", r.say(r.create(spec), "cat saved.txt"), "saved")
-}
-
-func noSnapshot(r *rig) {
-	if r.d.Capabilities().Snapshot {
-		r.Skip("the driver declares snapshots")
-	}
-	if _, ok := r.box().(sandbox.Snapshotter); ok {
-		r.Error("the driver does not declare snapshots, and its boxes offer them")
-	}
-	spec := r.spec()
-	spec.Restore = "/nowhere"
-	r.refused(spec, "snapshot_unsupported")
 }

@@ -38,19 +38,19 @@ type box struct {
 	peak     int64
 	cpu      time.Duration
 	resumed  chan struct{} // while paused
+	halted   chan struct{} // closed while paused
 	hungOnce bool
 }
 
 var (
 	_ sandbox.Box    = (*box)(nil)
-	_ sandbox.Pauser = (*box)(nil)
 	_ sandbox.Imaged = (*box)(nil)
 )
 
 func newBox(h sandbox.Handle, spec sandbox.Spec, s script) *box {
 	return &box{
 		handle: h, spec: spec, script: s, tree: newTree(spec.Limits.Disk),
-		dead: make(chan struct{}), procs: map[string]*process{},
+		dead: make(chan struct{}), halted: make(chan struct{}), procs: map[string]*process{},
 	}
 }
 
@@ -80,6 +80,11 @@ func (b *box) alive() error {
 func (b *box) at(ctx context.Context, s script, step string) error {
 	if err := b.alive(); err != nil {
 		return err
+	}
+	if step != stepOther && step != stepCreate {
+		if err := b.awake(); err != nil {
+			return err
+		}
 	}
 	if s.crash == step {
 		b.crash()
@@ -180,6 +185,9 @@ func (b *box) Attach(_ context.Context, id string, from sandbox.Offsets) (sandbo
 	if b.gone != nil {
 		return nil, b.gone
 	}
+	if b.resumed != nil {
+		return nil, errPaused
+	}
 	p := b.procs[id]
 	if p == nil {
 		return nil, fault.New(fault.NotFound, "the sandbox has no process %q", id)
@@ -245,55 +253,6 @@ func (b *box) needed(memory int64) {
 		memory = min(memory, limit)
 	}
 	b.peak = max(b.peak, memory)
-}
-
-// Pause holds every process before its next step.
-func (b *box) Pause(ctx context.Context) error {
-	if err := b.at(ctx, script{}, stepOther); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.resumed == nil {
-		b.resumed = make(chan struct{})
-	}
-	return nil
-}
-
-// Resume lets the processes go on.
-func (b *box) Resume(ctx context.Context) error {
-	if err := b.at(ctx, script{}, stepOther); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.resumed != nil {
-		close(b.resumed)
-		b.resumed = nil
-	}
-	return nil
-}
-
-// pass waits while the sandbox is paused. It is false when quit is closed.
-func (b *box) pass(quit <-chan struct{}) bool {
-	for {
-		b.mu.Lock()
-		resumed := b.resumed
-		b.mu.Unlock()
-		if resumed == nil {
-			select {
-			case <-quit:
-				return false
-			default:
-				return true
-			}
-		}
-		select {
-		case <-quit:
-			return false
-		case <-resumed:
-		}
-	}
 }
 
 // die makes calls fail from now on, and returns the processes to be ended.

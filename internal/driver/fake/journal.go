@@ -24,6 +24,9 @@ type entry struct {
 	Exec  *execEntry    `json:"exec,omitempty"`
 	Input *inputEntry   `json:"input,omitempty"`
 	Exit  *exitEntry    `json:"exit,omitempty"`
+	// Paused and Resumed are pauses of the whole sandbox.
+	Paused  bool `json:"paused,omitempty"`
+	Resumed bool `json:"resumed,omitempty"`
 }
 
 type putEntry struct {

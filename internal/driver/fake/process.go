@@ -187,6 +187,9 @@ func (v *view) Next(ctx context.Context) (sandbox.Frame, error) {
 // Write adds to the input, and waits while much of it is unread.
 func (p *process) Write(ctx context.Context, data []byte) error {
 	for {
+		if err := p.box.awake(); err != nil {
+			return err
+		}
 		p.mu.Lock()
 		if p.ended || p.inputClosed {
 			p.mu.Unlock()
@@ -205,6 +208,8 @@ func (p *process) Write(ctx context.Context, data []byte) error {
 		case <-changed:
 		case <-p.left:
 			return errClosed
+		case <-p.box.halt():
+			return errPaused
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -213,6 +218,9 @@ func (p *process) Write(ctx context.Context, data []byte) error {
 
 // CloseInput ends the input.
 func (p *process) CloseInput(context.Context) error {
+	if err := p.box.awake(); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.inputClosed {
@@ -229,6 +237,9 @@ func (p *process) Resize(_ context.Context, cols, rows uint16) error {
 	if !p.spec.TTY {
 		return fault.New(fault.Conflict, "process %s has no terminal", p.spec.ID)
 	}
+	if err := p.box.awake(); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cols, p.rows = cols, rows
@@ -237,6 +248,9 @@ func (p *process) Resize(_ context.Context, cols, rows uint16) error {
 
 // Signal ends the process when the signal is one that does.
 func (p *process) Signal(_ context.Context, signal int, tree bool) error {
+	if err := p.box.awake(); err != nil {
+		return err
+	}
 	return p.signal(signal, tree)
 }
 

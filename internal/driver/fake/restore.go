@@ -45,12 +45,14 @@ func replay(h sandbox.Handle, entries []entry) (*box, []*process, error) {
 	}
 	b := newBox(h, *entries[0].Spec, s)
 	b.ready = true
-	dead := false
+	dead, paused := false, false
 	inputs, exits := map[string][]inputEntry{}, map[string]*exitEntry{}
 	for _, e := range entries {
 		switch {
 		case e.Dead:
 			dead = true
+		case e.Paused, e.Resumed:
+			paused = e.Paused
 		case e.Input != nil:
 			inputs[e.Input.ID] = append(inputs[e.Input.ID], *e.Input)
 		case e.Exit != nil:
@@ -80,6 +82,9 @@ func replay(h sandbox.Handle, entries []entry) (*box, []*process, error) {
 				unfinished = append(unfinished, p)
 			}
 		}
+	}
+	if paused {
+		b.hold() // nobody else has seen the sandbox yet
 	}
 	return b, unfinished, nil
 }

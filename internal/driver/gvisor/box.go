@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +24,9 @@ type Box struct {
 	group  *cgroup.Group
 	memory *cgroup.OOMWatch // nil where the host's kernel sees to it
 	limits atomic.Pointer[sandbox.Limits]
+	dir    string
+	turn   chan struct{} // held by who pauses or resumes
+	paused bool          // by who holds the turn
 	done   chan struct{} // closed when the sandbox is dead
 	gone   atomic.Bool   // destroyed: nothing of it is left to ask
 
@@ -48,7 +50,7 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 		sentry.close()
 		return nil, err
 	}
-	client, err := guest.Connect(ctx, filepath.Join(dir, "in"), filepath.Join(dir, "out"), r.State.Created, guest.WithOOM(func() bool { return ranOut(group) }))
+	client, paused, err := meet(ctx, dir, r.State.Created, guest.WithOOM(func() bool { return ranOut(group) }))
 	if err != nil {
 		sentry.close()
 		return nil, fmt.Errorf("meet the guest of sandbox %s: %w%s", r.Handle.ID, err, panicNote(dir))
@@ -66,6 +68,9 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 		sentry:  sentry,
 		group:   group,
 		memory:  memory,
+		dir:     dir,
+		paused:  paused,
+		turn:    make(chan struct{}, 1),
 		done:    make(chan struct{}),
 		watched: make(chan struct{}),
 	}

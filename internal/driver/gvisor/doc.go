@@ -25,9 +25,12 @@
 //	  config.json      the OCI bundle
 //	  in, out          the FIFOs
 //	  process.json     its process on the host, written by the spawner
+//	  pause            whether the sandbox is paused
 //	  run/, root/      gVisor's own
 //	  panic.log        the sentry's warnings, and its last words
 //	panic/ID.log       last words that outlived their sandbox
 //
-// What it does not do: pause and snapshots. It refuses them.
+// A sandbox is paused by its own kernel, which is asked over a socket in run/.
+//
+// What it does not do: snapshots. It refuses them.
 package gvisor

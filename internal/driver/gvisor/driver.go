@@ -25,6 +25,9 @@ const Name = "gvisor"
 // handleVersion is the version of the handles that this driver writes.
 const handleVersion = 1
 
+// sentryID is what a sandbox is called in its own sentry.
+const sentryID = "box"
+
 // helloTime bounds how long a new or recovered sandbox may take to answer.
 const helloTime = 10 * time.Second
 
@@ -219,7 +222,7 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 		}
 	}
 	made, err := d.pool.Create(ctx, spawn.Create{
-		ID:       "box",
+		ID:       sentryID,
 		Bundle:   dir,
 		Root:     filepath.Join(dir, "run"),
 		Image:    r.Root,

@@ -31,6 +31,7 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		OpenFiles: true,
 		CPUTime:   d.groups.MeasuresCPU(),
 		TTY:       true,
+		Pause:     true,
 		Recover:   true,
 	}
 }
