@@ -66,9 +66,10 @@ const (
 // Rights. Everything is done with the rights of the sandbox's user and no more,
 // and what is made belongs to that user. What that user may not do is a fault
 // of kind Denied. A path is absolute, holds no NUL byte and is at most MaxPath
-// bytes long, else it is Invalid; ".." and links mean what they mean in the
-// sandbox, and never lead out of it. What does not exist is a fault of kind
-// NotFound, a full disk one of kind Exhausted with code CodeDiskFull.
+// bytes long, else it is Invalid; "." and ".." are taken out of it before it is
+// looked at, and links mean what they mean in the sandbox, and never lead out
+// of it. What does not exist is a fault of kind NotFound, a path below a file a
+// Conflict with CodeNotDir, a full disk Exhausted with CodeDiskFull.
 //
 // Waiting. No call waits for anything that code in the sandbox could hold back:
 // a FIFO or a device is never opened to wait. A ctx bounds the call that takes

@@ -17,5 +17,6 @@ func TestContract(t *testing.T) {
 			return sandbox.ExecSpec{ID: "greedy", Command: []string{"python3", "-c", fmt.Sprintf("b = bytearray(%d)\nfor i in range(0, len(b), 4096): b[i] = 1", 2*limit)}}
 		},
 		Kernel: true,
+		Echo:   drivertest.Echo,
 	})
 }

@@ -45,6 +45,10 @@ type Harness struct {
 	// OOM returns an exec that needs more memory than the limit. Without it,
 	// running out of memory is not tried.
 	OOM func(limit int64) sandbox.ExecSpec
+	// Echo returns an exec that prints "listening" and then sends back what
+	// comes over a connection to the port at the address. Without it, ports are
+	// not tried; Echo, the function, is one for sandboxes with Python.
+	Echo func(address string, port uint16) sandbox.ExecSpec
 	// Kernel says that scripts run in a real shell on a Linux kernel, so that
 	// limits on processes and open files can be tried.
 	Kernel bool
@@ -68,7 +72,8 @@ type check struct {
 
 // Run tests the driver against every sentence of the contract.
 func Run(t *testing.T, h Harness) {
-	checks := slices.Concat(lifeChecks(), adoptChecks(), processChecks(), outputChecks(), fileChecks(), limitChecks(), powerChecks())
+	checks := slices.Concat(lifeChecks(), adoptChecks(), processChecks(), outputChecks(), fileChecks(), limitChecks(), powerChecks(),
+		filerChecks(), watchChecks(), portChecks())
 	for name := range h.Lacks {
 		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
 			t.Errorf("the harness lacks %q, which is no check of the suite", name)

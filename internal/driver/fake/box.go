@@ -40,6 +40,8 @@ type box struct {
 	resumed  chan struct{} // while paused
 	halted   chan struct{} // closed while paused
 	hungOnce bool
+	ports    map[uint16]int // how many listen there
+	relays   int
 }
 
 var (

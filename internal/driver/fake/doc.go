@@ -20,6 +20,8 @@
 //	FAKE_MEMORY=300MB        it needs so much memory: over the limit it is
 //	                         killed as with FAKE_OOM
 //	FAKE_CPU=300ms           it uses so much processor time, at its start
+//	FAKE_LISTEN=8080         it prints "listening" and is a server at this port,
+//	                         which sends back what it gets, until it is killed
 //	FAKE_CRASH=step          the sandbox dies at the step: create, exec, run,
 //	                         put or get
 //	FAKE_HANG=step           create, exec, put and get hang until their ctx

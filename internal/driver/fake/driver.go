@@ -70,6 +70,7 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		},
 		CPU: true, Memory: true, Processes: true, Disk: true, OpenFiles: true, CPUTime: true,
 		TTY: true, Pause: true, Recover: d.dir != "",
+		Files: true, Ports: true,
 	}
 }
 

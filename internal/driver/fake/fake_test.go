@@ -1,6 +1,7 @@
 package fake_test
 
 import (
+	"fmt"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,11 +26,16 @@ func oom(int64) sandbox.ExecSpec {
 	return sandbox.ExecSpec{Command: []string{"greedy"}, Env: map[string]string{"FAKE_MEMORY": "1GB"}}
 }
 
+func echo(_ string, port uint16) sandbox.ExecSpec {
+	return sandbox.ExecSpec{Command: []string{"server"}, Env: map[string]string{"FAKE_LISTEN": fmt.Sprint(port)}}
+}
+
 func TestContractOnDisk(t *testing.T) {
 	t.Parallel()
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t *testing.T, folder string) sandbox.Driver { return open(t, folder) },
 		OOM:  oom,
+		Echo: echo,
 	})
 }
 
@@ -38,5 +44,6 @@ func TestContractInMemory(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Open: func(t *testing.T, _ string) sandbox.Driver { return open(t, "") },
 		OOM:  oom,
+		Echo: echo,
 	})
 }

@@ -21,6 +21,7 @@ type entry struct {
 	Ready bool          `json:"ready,omitempty"`
 	Dead  bool          `json:"dead,omitempty"`
 	Put   *putEntry     `json:"put,omitempty"`
+	File  *fileEntry    `json:"file,omitempty"`
 	Exec  *execEntry    `json:"exec,omitempty"`
 	Input *inputEntry   `json:"input,omitempty"`
 	Exit  *exitEntry    `json:"exit,omitempty"`

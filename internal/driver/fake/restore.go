@@ -73,6 +73,10 @@ func replay(h sandbox.Handle, entries []entry) (*box, []*process, error) {
 		case e.Put != nil:
 			// It may have failed the first time too, after a part of it.
 			_ = b.tree.unpack(e.Put.Dir, bytes.NewReader(e.Put.Tar)) //nolint:errcheck // said above
+		case e.File != nil:
+			// What it met the first time may have been made by a process that
+			// plays on differently.
+			_, _ = b.tree.apply(*e.File) //nolint:errcheck // said above
 		case e.Exec != nil:
 			p, err := b.replayExec(*e.Exec, inputs[e.Exec.Spec.ID], exits[e.Exec.Spec.ID])
 			if err != nil {

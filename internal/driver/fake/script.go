@@ -31,6 +31,7 @@ type script struct {
 	memory         int64
 	cpu            time.Duration
 	crash, hang    string
+	listen         uint16
 	scripted       bool // the command is not looked at
 }
 
@@ -78,6 +79,9 @@ func (s *script) set(name, value string) error {
 	case "FAKE_CPU":
 		d, err := time.ParseDuration(value)
 		s.cpu, ok = d, err == nil && d >= 0
+	case "FAKE_LISTEN":
+		port, err := strconv.ParseUint(value, 10, 16)
+		s.listen, ok = uint16(port), err == nil
 	case "FAKE_CRASH":
 		s.crash, ok = value, oneOf(value, stepCreate, stepExec, stepRun, stepPut, stepGet)
 	case "FAKE_HANG":

@@ -92,6 +92,10 @@ func (t *task) main() {
 		if t.p.past == nil {
 			<-t.quit
 		}
+	case s.listen != 0:
+		if t.p.past == nil {
+			t.listen(s.listen)
+		}
 	case s.oom, limit > 0 && s.memory > limit:
 		t.play()
 		t.p.box.starve()

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // node is one file, folder or link. Nodes are never changed, only replaced, so
@@ -16,6 +19,8 @@ type node struct {
 	mode   fs.FileMode // type and permissions
 	data   []byte
 	target string
+	// modified is set when the node is put where it is.
+	modified time.Time
 }
 
 func (n *node) isDir() bool  { return n.mode.IsDir() }
@@ -34,13 +39,15 @@ type tree struct {
 	nodes map[string]*node // by clean, absolute path without links
 	bytes int64
 	limit int64
+	// watches are told of changes.
+	watches []*watch
 }
 
 func newTree(limit int64) *tree {
 	if limit <= 0 || limit > maxTreeBytes {
 		limit = maxTreeBytes
 	}
-	folder := &node{mode: fs.ModeDir | 0o755}
+	folder := &node{mode: fs.ModeDir | 0o755, modified: time.Now()}
 	return &tree{limit: limit, nodes: map[string]*node{"/": folder, "/workspace": folder, "/tmp": folder}}
 }
 
@@ -126,7 +133,14 @@ func (t *tree) putLocked(name string, n *node, follow bool) error {
 		return syscall.ENOSPC
 	}
 	t.bytes += grow
-	t.nodes[at] = n
+	placed := *n
+	placed.modified = time.Now()
+	t.nodes[at] = &placed
+	kind := sandbox.ChangeModified
+	if old == nil {
+		kind = sandbox.ChangeCreated
+	}
+	t.tell(sandbox.Change{Kind: kind, Path: at, Type: n.fileType()})
 	return nil
 }
 
@@ -191,9 +205,11 @@ func (t *tree) remove(name string) error {
 	if at == "/" {
 		return errors.New("the root cannot be removed")
 	}
-	for _, p := range t.below(at) {
-		t.bytes -= int64(len(t.nodes[p].data))
+	for _, p := range slices.Backward(t.below(at)) {
+		gone := t.nodes[p]
+		t.bytes -= int64(len(gone.data))
 		delete(t.nodes, p)
+		t.tell(sandbox.Change{Kind: sandbox.ChangeDeleted, Path: p, Type: gone.fileType()})
 	}
 	return nil
 }

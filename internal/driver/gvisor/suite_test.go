@@ -18,5 +18,6 @@ func TestContract(t *testing.T) {
 			return spec
 		},
 		Kernel: true,
+		Echo:   drivertest.Echo,
 	})
 }
