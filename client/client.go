@@ -24,7 +24,7 @@ const DefaultServer = "http://127.0.0.1:8000"
 
 // Bounds of what is read from a server into memory.
 const (
-	maxAnswer  = 64 << 20
+	maxAnswer  = 128 << 20 // the output of a run, with every byte escaped
 	maxProblem = 1 << 20
 )
 

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -41,34 +42,63 @@ type Run struct {
 
 // RunResult is what a run came to.
 type RunResult struct {
-	RunID         string            `json:"run_id"`
-	Success       bool              `json:"success"`
-	ExitCode      int               `json:"exit_code"`
-	Stdout        string            `json:"stdout"`
-	Stderr        string            `json:"stderr"`
-	ExecutionTime float64           `json:"execution_time"` // seconds
-	TimedOut      bool              `json:"timed_out"`
-	Timeout       int               `json:"timeout"`
-	Artifacts     map[string]string `json:"artifacts"`
-	ArtifactInfo  map[string]struct {
-		Size     int64  `json:"size"`
-		SHA256   string `json:"sha256"`
-		Encoding string `json:"encoding"` // text or base64
-	} `json:"artifact_info"`
-	Verdict   string `json:"verdict"`
-	Cause     string `json:"cause"`
-	Step      string `json:"step"`
-	Driver    string `json:"driver"`
-	Image     string `json:"image"`
-	Warm      bool   `json:"warm"`
-	Truncated struct {
+	RunID         string                 `json:"run_id"`
+	Success       bool                   `json:"success"`
+	ExitCode      int                    `json:"exit_code"`
+	Stdout        string                 `json:"stdout"`
+	Stderr        string                 `json:"stderr"`
+	ExecutionTime float64                `json:"execution_time"` // seconds
+	TimedOut      bool                   `json:"timed_out"`
+	Timeout       int                    `json:"timeout"`
+	Artifacts     map[string]string      `json:"artifacts"` // Artifact decodes one
+	ArtifactInfo  map[string]RunArtifact `json:"artifact_info"`
+	Skipped       []string               `json:"artifacts_skipped"` // what was not taken, and why
+	Verdict       string                 `json:"verdict"`
+	Cause         string                 `json:"cause,omitempty"`
+	Step          string                 `json:"step"`
+	Language      string                 `json:"language"`
+	Driver        string                 `json:"driver"`
+	Isolation     string                 `json:"isolation"`
+	Image         string                 `json:"image"`
+	ImageDigest   string                 `json:"image_digest,omitempty"`
+	Warm          bool                   `json:"warm"`
+	Truncated     struct {
 		Stdout bool `json:"stdout"`
 		Stderr bool `json:"stderr"`
 	} `json:"truncated"`
+	Usage struct { // nil where it is not known
+		CPUSeconds  *float64 `json:"cpu_seconds"`
+		PeakMemory  *int64   `json:"peak_memory_bytes"`
+		WallSeconds *float64 `json:"wall_seconds"`
+	} `json:"usage"`
 	Evidence struct {
 		SHA256 string `json:"sha256"`
 		Record string `json:"record"`
 	} `json:"evidence"`
+}
+
+// RunArtifact says what a file is that a run left.
+type RunArtifact struct {
+	Size     int64  `json:"size"`
+	SHA256   string `json:"sha256"`
+	Encoding string `json:"encoding"` // text or base64
+}
+
+// Artifact returns the bytes of a file that the run left; nil where it left
+// none of that name. The name is the program's: do not take it for a path.
+func (r *RunResult) Artifact(name string) ([]byte, error) {
+	text, left := r.Artifacts[name]
+	if !left {
+		return nil, nil
+	}
+	if r.ArtifactInfo[name].Encoding != "base64" {
+		return []byte(text), nil
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("read artifact %q: %w", name, err)
+	}
+	return data, nil
 }
 
 // RunState is how a run stands. Result is there once it is COMPLETED, where one
@@ -173,6 +203,13 @@ func (c *Client) CancelRun(ctx context.Context, id, reason string) (RunState, er
 	return out, err
 }
 
+// RunArtifact returns the bytes of a file that a run left; the caller closes it.
+func (c *Client) RunArtifact(ctx context.Context, id, name string) (io.ReadCloser, error) {
+	r := get(append([]string{"api", "v1", "runs", id, "artifacts"}, strings.Split(name, "/")...)...)
+	r.accept = "*/*"
+	return c.stream(ctx, r)
+}
+
 // Runs lists runs, newest first, page by page. status "" is any.
 func (c *Client) Runs(ctx context.Context, status Status) iter.Seq2[RunState, error] {
 	return func(yield func(RunState, error) bool) {
@@ -202,7 +239,8 @@ func (c *Client) Runs(ctx context.Context, status Status) iter.Seq2[RunState, er
 }
 
 // FollowRun copies the output of a run as it comes, until it ends, and returns
-// how it stands then. It goes on where it was after a lost connection.
+// how it stands then. It goes on where it was after a lost connection. A run
+// that is begun again, because its worker was lost, prints from the beginning.
 func (c *Client) FollowRun(ctx context.Context, id string, stdout, stderr io.Writer) (RunState, error) {
 	last := ""
 	for failures := 0; ; {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -83,62 +82,71 @@ func (inv *invocation) run(cmd *cobra.Command, f runFlags, args []string) error 
 	if err != nil {
 		return err
 	}
-	do := func(ctx context.Context, server, key string) error {
-		c := newRunner(server, key)
-		defer c.close()
-		return inv.runAt(ctx, c, request, f)
-	}
 	key, err := cfg.LoadKey()
 	if err != nil {
 		return err
 	}
-	err = do(cmd.Context(), cfg.Server, key)
-	var away *client.Unreachable
-	if !errors.As(err, &away) || cfg.Given("server") || inv.program.Once == nil {
-		return err
+	c, err := client.New(cfg.Server, client.Options{Key: key})
+	if err != nil {
+		return usage(cmd, "%s", err)
+	}
+	defer c.Close()
+	if cfg.Given("server") || inv.program.Once == nil || !away(cmd.Context(), c) {
+		return inv.runAt(cmd.Context(), c, request, f)
 	}
 	own, err := inv.load(cmd, config.Up)
 	if err != nil {
 		return err
 	}
-	return inv.program.Once(cmd.Context(), inv.start(own), func(ctx context.Context, server string) error { return do(ctx, server, "") })
+	return inv.program.Once(cmd.Context(), inv.start(own), func(ctx context.Context, server string) error {
+		c, err := client.New(server, client.Options{})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return inv.runAt(ctx, c, request, f)
+	})
+}
+
+// away reports whether nobody answers at all. One who answers with an error is
+// there, and says it again of the run.
+func away(ctx context.Context, c *client.Client) bool {
+	var gone *client.Unreachable
+	return errors.As(c.Ready(ctx), &gone)
 }
 
 // readRequest makes the request of what the command line says.
-func (inv *invocation) readRequest(cmd *cobra.Command, f runFlags, args []string) (*runRequest, error) {
+func (inv *invocation) readRequest(cmd *cobra.Command, f runFlags, args []string) (client.Run, error) {
 	if args[0] == "-" && f.stdin == "-" {
-		return nil, usage(cmd, "standard input cannot be both the program and its input")
+		return client.Run{}, usage(cmd, "standard input cannot be both the program and its input")
 	}
 	code, err := inv.readText(args[0])
 	if err != nil {
-		return nil, err
+		return client.Run{}, err
 	}
-	r := &runRequest{
-		Code: code, Language: f.language, Args: args[1:], Image: f.image, Driver: f.driver, MemoryLimit: f.memory,
+	r := client.Run{
+		Code: code, Language: f.language, Args: args[1:], Image: f.image, Driver: f.driver, CPULimit: f.cpus, MemoryLimit: f.memory,
 	}
 	if r.Language == "" {
 		if r.Language, err = languageOf(cmd, args[0], code); err != nil {
-			return nil, err
+			return client.Run{}, err
 		}
 	}
 	if r.Env, err = pairs(cmd, "env", f.env); err != nil {
-		return nil, err
+		return client.Run{}, err
 	}
 	if r.Files, err = inv.inputs(cmd, f.files); err != nil {
-		return nil, err
+		return client.Run{}, err
 	}
 	if f.stdin != "" {
 		if r.Stdin, err = inv.readText(f.stdin); err != nil {
-			return nil, err
+			return client.Run{}, err
 		}
 	}
 	if f.timeout != "" {
 		if r.Timeout, err = seconds(cmd, f.timeout); err != nil {
-			return nil, err
+			return client.Run{}, err
 		}
-	}
-	if f.cpus != 0 {
-		r.CPULimit = &f.cpus
 	}
 	readOnly := !f.writable
 	r.ReadOnly = &readOnly
@@ -203,29 +211,39 @@ func (inv *invocation) inputs(cmd *cobra.Command, texts []string) (map[string]st
 }
 
 // seconds reads a time as people write it.
-func seconds(cmd *cobra.Command, text string) (*int, error) {
-	if n, err := strconv.Atoi(text); err == nil {
-		return &n, nil
+func seconds(cmd *cobra.Command, text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		var d time.Duration
+		d, err = time.ParseDuration(text)
+		n = int(math.Ceil(d.Seconds()))
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return nil, usage(cmd, "--timeout must be seconds, or such as 1m30s, not %q", text)
+	if err != nil || n <= 0 {
+		return 0, usage(cmd, "--timeout must be seconds, or such as 1m30s, not %q", text)
 	}
-	n := int(math.Ceil(d.Seconds()))
-	return &n, nil
+	return n, nil
 }
+
+// stopWithin bounds how long a run that is interrupted may take to be stopped.
+const stopWithin = 5 * time.Second
 
 // runAt does the run at a server: it follows the output while it runs, and ends
 // it when ctx does.
-func (inv *invocation) runAt(ctx context.Context, c *runner, request *runRequest, f runFlags) error {
-	id, err := c.submit(ctx, request)
+func (inv *invocation) runAt(ctx context.Context, c *client.Client, request client.Run, f runFlags) error {
+	submitted, err := c.SubmitRuns(ctx, request)
 	if err != nil {
 		return err
 	}
+	if len(submitted) != 1 {
+		return fmt.Errorf("read the answer of %s: it names %d runs for one", c.Server(), len(submitted))
+	}
+	id := submitted[0].RunID
 	ended, err := inv.followRun(ctx, c, id, f)
 	if err != nil {
 		if ctx.Err() != nil {
-			c.cancel(context.WithoutCancel(ctx), id)
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+			defer cancel()
+			_, _ = c.CancelRun(stop, id, "interrupted") // it may have ended meanwhile
 			return context.Cause(ctx)
 		}
 		return err
@@ -236,7 +254,11 @@ func (inv *invocation) runAt(ctx context.Context, c *runner, request *runRequest
 		}
 	}
 	if inv.json {
-		if err := inv.printJSON(ended.raw); err != nil {
+		var told any = ended
+		if ended.Result != nil {
+			told = ended.Result
+		}
+		if err := inv.printJSON(told); err != nil {
 			return err
 		}
 	}
@@ -244,32 +266,26 @@ func (inv *invocation) runAt(ctx context.Context, c *runner, request *runRequest
 }
 
 // followRun copies both streams while the run goes on, and returns how it ended.
-func (inv *invocation) followRun(ctx context.Context, c *runner, id string, f runFlags) (*runState, error) {
+func (inv *invocation) followRun(ctx context.Context, c *client.Client, id string, f runFlags) (client.RunState, error) {
 	if inv.json {
-		return c.wait(ctx, id)
+		return c.WaitRun(ctx, id)
 	}
 	var turn sync.Mutex
-	var copying sync.WaitGroup
-	errs := make([]error, 2)
-	for i, stream := range []string{client.Stdout, client.Stderr} {
-		copying.Go(func() { errs[i] = c.follow(ctx, id, stream, inv.logWriter(&turn, stream, f.raw)) })
-	}
-	copying.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return c.wait(ctx, id)
+	return c.FollowRun(ctx, id, inv.logWriter(&turn, client.Stdout, f.raw), inv.logWriter(&turn, client.Stderr, f.raw))
 }
 
 // exitAs ends as the program did. What it printed says enough, unless it was
 // ended from outside.
-func (inv *invocation) exitAs(ended *runState) error {
-	r, why := ended.Result, ""
-	if ended.Status == "CANCELLED" {
-		return fault.New(fault.Conflict, "run %s was cancelled: %s", ended.ID, ended.Reason)
+func (inv *invocation) exitAs(ended client.RunState) error {
+	r, why, reason := ended.Result, "", "nobody says why"
+	if ended.Reason != nil {
+		reason = *ended.Reason
+	}
+	if ended.Status == client.Cancelled {
+		return fault.New(fault.Conflict, "run %s was cancelled: %s", ended.RunID, reason)
 	}
 	if r == nil {
-		return fault.New(fault.Unavailable, "run %s came to no result: %s", ended.ID, ended.Reason)
+		return fault.New(fault.Unavailable, "run %s came to no result: %s", ended.RunID, reason)
 	}
 	code := r.ExitCode
 	switch {
@@ -301,33 +317,3 @@ func (e programError) Error() string { return fmt.Sprintf("the program ended wit
 
 // ExitCode is the program's own.
 func (e programError) ExitCode() int { return int(e) }
-
-// saveArtifacts writes what a program left. Names come from the program: each
-// must stay inside the folder, which os.Root sees to.
-func saveArtifacts(folder string, r *runResult) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("save artifacts: %w", err)
-	}
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return fmt.Errorf("save artifacts: %w", err)
-	}
-	defer func() { _ = root.Close() }()
-	for name, text := range r.Artifacts {
-		data := []byte(text)
-		if r.ArtifactInfo[name].Encoding == "base64" {
-			if data, err = base64.StdEncoding.DecodeString(text); err != nil {
-				return fmt.Errorf("save %s: %w", name, err)
-			}
-		}
-		if dir := filepath.Dir(name); dir != "." {
-			if err := root.MkdirAll(dir, 0o755); err != nil {
-				return fmt.Errorf("save %s: %w", name, err)
-			}
-		}
-		if err := root.WriteFile(name, data, 0o644); err != nil {
-			return fmt.Errorf("save %s: %w", name, err)
-		}
-	}
-	return nil
-}

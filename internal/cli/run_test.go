@@ -22,14 +22,12 @@ func TestAnInterruptCancelsTheRun(t *testing.T) {
 	cancelled := make(chan string, 1)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/v1/runs", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusAccepted, map[string]string{"run_id": "run-1"})
+		reply(w, http.StatusAccepted, map[string]any{"runs": []any{map[string]string{"run_id": "run-1"}}})
 	})
 	mux.HandleFunc("GET /api/v1/runs/{id}/output", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("stream") == "stdout" {
-			_, _ = io.WriteString(w, "going on\n")
-			_ = http.NewResponseController(w).Flush()
-			cancel(errInterrupted)
-		}
+		_, _ = io.WriteString(w, "event: stdout\ndata: {\"offset\":0,\"data\":\"going on\"}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		cancel(errInterrupted)
 		<-r.Context().Done()
 	})
 	mux.HandleFunc("POST /api/v1/runs/{id}/cancel", func(w http.ResponseWriter, r *http.Request) {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/aurea-dev/aurea/client"
 )
 
 // runs answers as a manager would that does runs: the program's code says what
@@ -14,7 +16,7 @@ import (
 type runs struct {
 	mu   sync.Mutex
 	last int
-	all  map[string]runRequest
+	all  map[string]client.Run
 }
 
 func (s *runs) handle(mux *http.ServeMux) {
@@ -36,11 +38,14 @@ func (s *runs) handle(mux *http.ServeMux) {
 }
 
 func (s *runs) submit(w http.ResponseWriter, r *http.Request) {
-	var req runRequest
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-		reply(w, http.StatusUnprocessableEntity, map[string]any{"detail": err.Error()})
+	var sent struct {
+		Runs []client.Run `json:"runs"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&sent); err != nil || len(sent.Runs) != 1 {
+		reply(w, http.StatusUnprocessableEntity, map[string]any{"detail": fmt.Sprint("one run, please: ", err)})
 		return
 	}
+	req := sent.Runs[0]
 	if req.Language == "cobol" {
 		reply(w, http.StatusUnprocessableEntity, map[string]any{"status": 422, "code": "unknown_language", "detail": "language: \"cobol\" is not known here; use one of python, c"})
 		return
@@ -50,10 +55,10 @@ func (s *runs) submit(w http.ResponseWriter, r *http.Request) {
 	s.last++
 	id := fmt.Sprintf("run-%d", s.last)
 	s.all[id] = req
-	reply(w, http.StatusAccepted, map[string]any{"run_id": id, "runs": []any{}})
+	reply(w, http.StatusAccepted, map[string]any{"runs": []any{map[string]any{"run_id": id, "status": "QUEUED"}}})
 }
 
-func (s *runs) find(r *http.Request) runRequest {
+func (s *runs) find(r *http.Request) client.Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[r.PathValue("id")]
@@ -62,17 +67,14 @@ func (s *runs) find(r *http.Request) runRequest {
 // output prints what was asked, so that a script can see it.
 func (s *runs) output(w http.ResponseWriter, r *http.Request) {
 	req := s.find(r)
-	if r.URL.Query().Get("follow") != "true" {
-		reply(w, http.StatusUnprocessableEntity, map[string]any{"detail": "the command follows"})
-		return
-	}
-	if r.URL.Query().Get("stream") == "stderr" {
-		_, _ = io.WriteString(w, "on stderr\n")
-		return
-	}
 	req.Code = ""
 	asked, _ := json.Marshal(req)
-	_, _ = fmt.Fprintf(w, "%s\n", asked)
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, piece := range []struct{ stream, text string }{{"stdout", string(asked) + "\n"}, {"stderr", "on stderr\n"}} {
+		data, _ := json.Marshal(map[string]any{"offset": 0, "data": piece.text})
+		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", piece.stream, data)
+	}
+	_, _ = io.WriteString(w, "event: end\ndata: {}\n\n")
 }
 
 func (s *runs) get(w http.ResponseWriter, r *http.Request) {

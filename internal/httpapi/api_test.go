@@ -350,7 +350,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"GET /jobs/{id}/snapshot read", "GET /ready public", "GET /ws/events read", "GET /ws/job/{id} read", "POST /jobs/{id}/assign control", "POST /jobs/{id}/cancel control",
 		"POST /jobs/{id}/claim work", "POST /jobs/{id}/complete work", "POST /jobs/{id}/heartbeat work", "POST /jobs/{id}/retry control",
 		"POST /build-image manage", "POST /jobs/{id}/stream work", "POST /jobs/{id}/submit work", "POST /jobs/{id}/validate work", "POST /prds submit",
-		"GET /runs read", "GET /runs/{id} read", "GET /runs/{id}/evidence read", "GET /runs/{id}/output read", "POST /run submit", "POST /runs submit",
+		"GET /runs read", "GET /runs/{id} read", "GET /runs/{id}/artifacts/{name} read", "GET /runs/{id}/evidence read", "GET /runs/{id}/output read", "POST /run submit", "POST /runs submit",
 		"POST /runs/{id}/cancel control",
 	} {
 		want = append(want, both, strings.Replace(both, " /", " /api/v1/", 1))

@@ -1,9 +1,11 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -66,7 +68,7 @@ func (f *fake) end(x *fakeRun) {
 	case strings.Contains(code, "signal"):
 		res.Verdict, res.ExitCode, res.Signal = sandbox.Signal, -1, 9
 	case strings.Contains(code, "left"):
-		for name, data := range map[string][]byte{"a.txt": []byte("text"), "b.png": {0x89, 'P', 'N', 'G', 0xff}} {
+		for name, data := range map[string][]byte{"a.txt": []byte("text"), "b.png": {0x89, 'P', 'N', 'G', 0xff}, "c/d <e>.html": []byte("<p>")} {
 			x.Artifacts[name] = data
 			res.Artifacts[name] = run.Artifact{SHA256: sum(data), Bytes: int64(len(data))}
 		}
@@ -160,6 +162,24 @@ func (f *fake) RunAnswer(_ context.Context, id string) (run.Answer, error) {
 	defer f.mu.Unlock()
 	return x.Answer, nil
 }
+
+func (f *fake) OpenRunArtifact(_ context.Context, id, name string) (io.ReadSeekCloser, run.Artifact, error) {
+	x, err := f.findRun(id)
+	if err != nil {
+		return nil, run.Artifact{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	data, left := x.Artifacts[name]
+	if !left {
+		return nil, run.Artifact{}, fault.New(fault.NotFound, "it left no %s", name)
+	}
+	return heldBytes{bytes.NewReader(data)}, x.Result.Artifacts[name], nil
+}
+
+type heldBytes struct{ *bytes.Reader }
+
+func (heldBytes) Close() error { return nil }
 
 func (f *fake) RunRecord(context.Context, string) ([]byte, error) {
 	return []byte(`{"run_id":"x"}`), nil

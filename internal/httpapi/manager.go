@@ -119,6 +119,7 @@ type RunReader interface {
 	Wait(ctx context.Context, id string) (run.Run, error)
 	RunAnswer(ctx context.Context, id string) (run.Answer, error)
 	RunRecord(ctx context.Context, id string) ([]byte, error)
+	OpenRunArtifact(ctx context.Context, id, name string) (io.ReadSeekCloser, run.Artifact, error)
 	// RunOutput returns a piece of output from an offset on; Arrived returns a
 	// channel that is closed when some arrives.
 	RunOutput(ctx context.Context, id string, s sandbox.Stream, offset int64) (run.Piece, error)

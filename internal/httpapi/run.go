@@ -3,12 +3,14 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -176,6 +178,10 @@ func (a *API) registerRuns() {
 		method: http.MethodGet, path: "/runs/{id}/evidence", action: policy.Read, id: "getRunRecord", tag: "runs", summary: "Read the record of a run",
 		detail: "Byte for byte as it was written, so that its digest can be checked.", answers: []string{"application/json"},
 	}, a.runRecord)
+	register(a, route{
+		method: http.MethodGet, path: "/runs/{id}/artifacts/{name}", action: policy.Read, id: "getRunArtifact", tag: "runs", summary: "Download a file that a run left",
+		detail: "The exact bytes. Ranges work; the ETag is the SHA-256. artifact_info of the result names what there is.", answers: []string{"application/octet-stream"},
+	}, a.runArtifact)
 	a.registerRunOutput()
 	a.registerPool()
 }
@@ -422,4 +428,20 @@ func (a *API) runRecord(ctx context.Context, in *RunPath) (*huma.StreamResponse,
 		defer out.done()
 		_, _ = out.Write(record) // a client that has gone needs no answer
 	}}, nil
+}
+
+type runArtifactInput struct {
+	RunPath
+	Name string `path:"name" maxLength:"1024" doc:"The name of the artifact, which may have slashes."`
+}
+
+func (a *API) runArtifact(ctx context.Context, in *runArtifactInput) (*huma.StreamResponse, error) {
+	if job.CheckPath("name", in.Name) != nil {
+		return nil, fault.New(fault.NotFound, "The run left no artifact named %q.", clip(in.Name, 80))
+	}
+	f, about, err := a.cfg.Manager.OpenRunArtifact(ctx, in.ID, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	return download(&in.Exchange, f, "application/octet-stream", path.Base(in.Name), about.SHA256), nil
 }

@@ -58,6 +58,42 @@ func TestArtifactsAreTextOrBase64(t *testing.T) {
 	}
 }
 
+// TestArtifactsOfRunsAreDownloaded also asks for what no run can have left:
+// names are looked up, and lead nowhere.
+func TestArtifactsOfRunsAreDownloaded(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	var b httpapi.ResultBody
+	d.ask("POST", "/run", `{"code":"left"}`).into(200, &b)
+	at := "/api/v1/runs/" + b.RunID + "/artifacts/"
+	got := d.ask("GET", at+"b.png", "")
+	if want := "\x89PNG\xff"; got.Code != 200 || got.Body != want {
+		t.Errorf("got %d %q", got.Code, got.Body)
+	}
+	for name, want := range map[string]string{
+		"Content-Type": "application/octet-stream", "X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment; filename=b.png",
+		"Etag": `"` + b.ArtifactInfo["b.png"].SHA256 + `"`, "Content-Security-Policy": "default-src 'none'; sandbox; frame-ancestors 'none'",
+	} {
+		if got.Header.Get(name) != want {
+			t.Errorf("%s is %q", name, got.Header.Get(name))
+		}
+	}
+	if got := d.ask("GET", at+"a.txt", "", "Range", "bytes=1-2"); got.Code != 206 || got.Body != "ex" {
+		t.Errorf("a range is %d %q", got.Code, got.Body)
+	}
+	if got := d.ask("GET", at+"c/d%20%3Ce%3E.html", ""); got.Code != 200 || got.Body != "<p>" {
+		t.Errorf("a name with a slash: %d %q", got.Code, got.Body)
+	}
+	for _, name := range []string{"none", "%2e%2e/x", "..%2f..%2fetc%2fpasswd", "%00", "%2fetc%2fpasswd", strings.Repeat("x", 1000)} {
+		if got := d.ask("GET", at+name, ""); got.Code != 404 {
+			t.Errorf("%s: %d %s", name, got.Code, got.Body)
+		}
+	}
+	if got := d.ask("GET", at+strings.Repeat("x", 3000), ""); got.Code != 422 {
+		t.Errorf("an endless name: %d", got.Code)
+	}
+}
+
 func TestARunIsReadWithAllThatItAsksFor(t *testing.T) {
 	t.Parallel()
 	d := open(t)

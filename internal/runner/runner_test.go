@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -130,6 +131,36 @@ func TestARunIsDoneWhileItsCallerWaits(t *testing.T) {
 	}
 	if waiting, running := r.Depth(); waiting+running != 0 {
 		t.Errorf("%d wait and %d run", waiting, running)
+	}
+}
+
+// TestArtifactsAreOpenedByNameAlone has one that lies in the row of its run and
+// one that lies apart.
+func TestArtifactsAreOpenedByNameAlone(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	r := start(t, config(t, b.worker(2)))
+	for _, left := range []string{"small", "", strings.Repeat("large", 100_000)} {
+		a, err := r.Execute(as("o"), code("left:"+left), run.Asked{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, about, err := r.OpenRunArtifact(as("o"), a.ID, "left.txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(f)
+		if err := errors.Join(err, f.Close()); err != nil || string(got) != left || about.SHA256 != blob.Digest(got) || about.Bytes != int64(len(got)) {
+			t.Errorf("it has %d bytes, %+v, %v", len(got), about, err)
+		}
+		for _, name := range []string{"", "left", "./left.txt", "../left.txt", about.SHA256} {
+			if _, _, err := r.OpenRunArtifact(as("o"), a.ID, name); !fault.Is(err, fault.NotFound) {
+				t.Errorf("%q is opened: %v", name, err)
+			}
+		}
+		if _, _, err := r.OpenRunArtifact(as("other"), a.ID, "left.txt"); !fault.Is(err, fault.NotFound) {
+			t.Errorf("another opens it: %v", err)
+		}
 	}
 }
 

@@ -236,10 +236,29 @@ func (r *Runner) storedOutput(ctx context.Context, x *run.Run, s sandbox.Stream,
 	return r.bytes(ctx, x.ID, digest, offset, maxPiece)
 }
 
-// bytes reads bytes that a run left: the small ones lie with it.
+// bytes reads bytes that a run left.
 func (r *Runner) bytes(ctx context.Context, id, digest string, offset int64, limit int) ([]byte, error) {
-	if digest == blob.Empty || digest == "" {
+	b, size, err := r.open(ctx, id, digest)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = b.Close() }()
+	p := make([]byte, max(min(int64(limit), size-offset), 0))
+	if len(p) == 0 {
 		return nil, nil
+	}
+	n, err := b.ReadAt(p, offset)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return p[:n], nil
+}
+
+// open opens bytes that a run left, and says how many they are: the small ones
+// lie with it.
+func (r *Runner) open(ctx context.Context, id, digest string) (blob.Blob, int64, error) {
+	if digest == blob.Empty || digest == "" {
+		return held{bytes.NewReader(nil)}, 0, nil
 	}
 	var small []byte
 	var there bool
@@ -248,26 +267,37 @@ func (r *Runner) bytes(ctx context.Context, id, digest string, offset int64, lim
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if there {
-		rest := small[min(offset, int64(len(small))):]
-		return bytes.Clone(rest[:min(len(rest), limit)]), nil
+		return held{bytes.NewReader(small)}, int64(len(small)), nil
 	}
 	b, size, err := r.Blobs.Open(ctx, digest)
 	if fault.Is(err, fault.NotFound) {
-		return nil, fault.New(fault.Gone, "the bytes of run %s were removed, as the retention says; its record stays", id).WithCode("expired")
+		return nil, 0, fault.New(fault.Gone, "the bytes of run %s were removed, as the retention says; its record stays", id).WithCode("expired")
 	}
+	return b, size, err
+}
+
+// held is an open blob whose bytes are in memory.
+type held struct{ *bytes.Reader }
+
+func (held) Close() error { return nil }
+
+// OpenRunArtifact opens a file that a run left. The name is looked up among
+// those that it left, and is never a path of ours.
+func (r *Runner) OpenRunArtifact(ctx context.Context, id, name string) (io.ReadSeekCloser, run.Artifact, error) {
+	x, err := r.Run(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, run.Artifact{}, err
 	}
-	defer func() { _ = b.Close() }()
-	p := make([]byte, max(min(int64(limit), size-offset), 0))
-	n, err := b.ReadAt(p, offset)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	if x.Result != nil {
+		if about, left := x.Result.Artifacts[name]; left {
+			b, _, err := r.open(ctx, id, about.SHA256)
+			return b, about, err
+		}
 	}
-	return p[:n], nil
+	return nil, run.Artifact{}, fault.New(fault.NotFound, "Run %s left no artifact named %q.", id, name)
 }
 
 // maxWhole bounds what an answer holds of one stream or artifact.
