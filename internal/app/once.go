@@ -104,9 +104,7 @@ func onceConfig(given *config.Config, folder string) *config.Config {
 	cfg.DatabaseURL, cfg.Blobs = config.Secret(""), ""
 	cfg.WorkerID, cfg.WorkerRole, cfg.WorkerModels, cfg.Roles = "once", "Employee", nil, nil
 	cfg.Concurrency, cfg.DrainTimeout, cfg.OnStop = 1, time.Millisecond, config.EndSandboxes
-	// One run needs no sandbox that waits for another. What is empty would count
-	// as not set.
-	cfg.Pool, cfg.PoolMax = map[string]int{"python": 0}, 0
+	cfg.Pool, cfg.PoolMax = nil, 0 // one run needs no sandbox that waits for another
 	cfg.LogFormat, cfg.TraceEndpoint = config.TextLog, ""
 	return &cfg
 }

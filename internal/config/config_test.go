@@ -417,3 +417,31 @@ func TestCountsAreReadAsTheyAreWritten(t *testing.T) {
 		}
 	}
 }
+
+// No pool can be said as 0 and as nothing, in every way in which it is set; and
+// a child is told so too.
+func TestAnEmptyPoolIsNone(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "aurea.yaml")
+	if err := os.WriteFile(file, []byte("pool: {python: 3}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, src := range map[string]Sources{
+		"variable": {File: file, Environ: []string{"AUREA_POOL="}}, "zero": {Environ: []string{"AUREA_POOL=0"}},
+		"flag": {Environ: []string{"AUREA_POOL=python=1"}, Flags: map[string]string{"pool": ""}},
+	} {
+		src.Role, src.Root = Worker, true
+		c, err := Load(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(Sources{Role: Worker, Root: true, Environ: c.Environ(Worker)})
+		if err != nil || len(c.Pool) != 0 || len(again.Pool) != 0 {
+			t.Errorf("%s: the pool is %v, and a child's %v, %v", name, c.Pool, again.Pool, err)
+		}
+	}
+	c, err := Load(Sources{Role: Worker, Root: true, File: file, Environ: []string{"AUREA_CONCURRENCY="}})
+	if err != nil || c.Pool["python"] != 3 || c.Concurrency != 4 {
+		t.Errorf("the pool is %v of %d, %v", c.Pool, c.Concurrency, err)
+	}
+}

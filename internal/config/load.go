@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
@@ -37,7 +38,8 @@ func FromProcess(role Role, file string, flags map[string]string) Sources {
 }
 
 // Load reads, layers and checks the settings that the role reads. Its error is
-// one line for people. An empty variable counts as not set.
+// one line for people. An empty variable counts as not set, unless the setting
+// says otherwise.
 func Load(src Sources) (*Config, error) {
 	c := &Config{origins: map[string]Origin{}}
 	vars := environment(src.Environ)
@@ -172,10 +174,9 @@ func (src Sources) envLayer() (layer, error) {
 	provider := env.Provider("", env.Opt{
 		EnvironFunc: func() []string { return src.Environ },
 		TransformFunc: func(name, value string) (string, any) {
-			if value == "" {
+			if s, ok := byEnv[name]; value == "" && !(ok && s.empty) {
 				return "", nil
-			}
-			if s, ok := byEnv[name]; ok {
+			} else if ok {
 				l.from[s.key] = Origin("environment " + name)
 				return s.key, value
 			}
@@ -239,8 +240,11 @@ func flatten(v any) (string, error) {
 		var pairs []string
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			to, isText := v[name].(string)
+			if n, isNumber := v[name].(int); isNumber {
+				to, isText = strconv.Itoa(n), true
+			}
 			if !isText || strings.ContainsAny(name+to, ",=") {
-				return "", errors.New("must be a map from names to names, without commas and equals signs")
+				return "", errors.New("must be a map from names to names or whole numbers, without commas and equals signs")
 			}
 			pairs = append(pairs, name+"="+to)
 		}

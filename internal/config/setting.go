@@ -29,6 +29,7 @@ type setting struct {
 	shown string // how the docs write a default that depends on the machine
 	help  string // one line
 	quiet bool   // set by the supervisor only; not documented
+	empty bool   // an empty variable is a value, and does not count as not set
 	at    func(*Config) value
 }
 
@@ -191,8 +192,8 @@ func workerSettings() []setting {
 			at:   func(c *Config) value { return intValue{&c.Concurrency, 1, 1024} },
 		},
 		{
-			key: "pool", env: "AUREA_POOL", flag: "pool", roles: own, init: "bash=1,javascript=1,python=2",
-			help: "how many fresh sandboxes wait for runs of each language, with its interpreter started, where the default image has it: `python=4,javascript=2`; 0 keeps none",
+			key: "pool", env: "AUREA_POOL", flag: "pool", roles: own, init: "bash=1,javascript=1,python=2", empty: true,
+			help: "how many fresh sandboxes wait for runs of each language, with its interpreter started, where the default image has it: `python=4,javascript=2`; 0, or an empty one, keeps none",
 			at:   func(c *Config) value { return countsValue{&c.Pool, 64} },
 		},
 		{
@@ -207,7 +208,7 @@ func workerSettings() []setting {
 		},
 		{
 			key: "min_disk", env: "AUREA_MIN_DISK", flag: "min-disk", roles: []Role{Up, Manager, Worker}, init: "0",
-			help: "how much disk must be free at SANDBOX_BASE for the worker to take jobs, and in the data folder for the manager to take plans; 0 is a twentieth of the disk, but at most 1GiB",
+			help: "how much disk must be free at SANDBOX_BASE for the worker to take jobs, and in the data folder for the manager to take plans and runs; 0 is a twentieth of the disk, but at most 1GiB",
 			at:   func(c *Config) value { return &c.MinDisk },
 		},
 		{

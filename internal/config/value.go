@@ -236,8 +236,7 @@ type countsValue struct {
 	most int
 }
 
-// noCounts is how none at all is written: a variable that is empty counts as not
-// set.
+// noCounts is how none at all is written, where it shall be seen.
 const noCounts = "0"
 
 func (v countsValue) String() string {

@@ -246,6 +246,10 @@ func eventPage(ctx context.Context, tx store.Tx, f event.Filter, limit int) ([]e
 	return tx.Events().List(ctx, f, limit)
 }
 
+// diskAgain is when somebody may ask again who found the disk full: room comes
+// when history is collected, or an operator makes it.
+const diskAgain = 30 * time.Second
+
 // demandDisk refuses new work while there is still room for the old to end.
 func (m *Manager) demandDisk() error {
 	const most, share = 1 << 30, 20
@@ -258,5 +262,5 @@ func (m *Manager) demandDisk() error {
 		return nil
 	}
 	return fault.New(fault.Unavailable, "The manager's disk is nearly full: %d MiB are free and %d MiB must be, so that what runs can end. Make room, or shorten the retention and run aurea gc.",
-		free>>20, need>>20).WithCode("disk_full")
+		free>>20, need>>20).WithCode("disk_full").Retry(diskAgain)
 }

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -323,7 +325,7 @@ func TestLiveOutputOfLostLeases(t *testing.T) {
 	}
 }
 
-func TestNewPlansAreRefusedWhenTheDiskIsFull(t *testing.T) {
+func TestNewPlansAndRunsAreRefusedWhenTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	mu := openMuseum(t, Retention{})
 	l := mu.lease(1)[0]
@@ -332,10 +334,25 @@ func TestNewPlansAreRefusedWhenTheDiskIsFull(t *testing.T) {
 	if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != "disk_full" {
 		t.Fatal(err)
 	}
+	req := run.Request{Code: "echo hello", Language: "bash"}
+	_, queued := mu.m.SubmitRuns(local(), []run.Request{req}, run.Asked{})
+	_, awaited := mu.m.Execute(local(), req, run.Asked{})
+	for _, err := range []error{queued, awaited} {
+		var f *fault.Error
+		if !errors.As(err, &f) || f.Kind != fault.Unavailable || f.Code != "disk_full" || f.RetryAfter <= 0 {
+			t.Errorf("a run is answered with %v", err)
+		}
+	}
+	if list, err := mu.m.Runs(local(), store.RunFilter{Limit: 10}); err != nil || len(list) != 0 {
+		t.Errorf("%d runs are stored, %v", len(list), err)
+	}
 	if err := mu.finish(l, blob.Empty, "", "what runs can end"); err != nil {
 		t.Fatal(err)
 	}
 	mu.m.MinDisk = 1
+	if _, err := mu.m.SubmitRuns(local(), []run.Request{req}, run.Asked{}); err != nil {
+		t.Error(err)
+	}
 	if _, err := mu.m.SubmitPRD(local(), job.PRD{Title: "x", Tasks: []job.Task{{}}}, "", ""); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type RunTerms struct {
 // newRunner makes the part that does runs.
 func (m *Manager) newRunner(t RunTerms) *runner.Runner {
 	cfg := runner.Config{
-		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.runners, Fence: m.fence.Load, Terms: t.Terms, Hooks: t.Hooks, Observer: t.Observer,
+		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.runners, Disk: m.demandDisk, Fence: m.fence.Load, Terms: t.Terms, Hooks: t.Hooks, Observer: t.Observer,
 		Now: m.Now, Logger: m.Logger, ID: m.ID, Most: t.Most, Patience: t.Patience, Back: m.LeaseTerm,
 	}
 	if !m.Alone {

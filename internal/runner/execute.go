@@ -38,6 +38,9 @@ func (r *Runner) Execute(ctx context.Context, req run.Request, asked run.Asked) 
 			return r.replayed(ctx, ids, err)
 		}
 	}
+	if err := r.Disk(); err != nil {
+		return run.Answer{}, err
+	}
 	if !r.alone() && len(r.Workers()) == 0 {
 		return r.elsewhere(ctx, c, order, asked)
 	}

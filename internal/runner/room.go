@@ -71,7 +71,7 @@ func choose(t *ticket, here []*place, now time.Time) (best *place) {
 			if t.worker == p.ID {
 				return p
 			}
-		case t.driver != "" && !slices.Contains(p.Drivers, t.driver), p.Paused, !p.room(now):
+		case len(p.Drivers) == 0, t.driver != "" && !slices.Contains(p.Drivers, t.driver), p.Paused, !p.room(now):
 		case best == nil || p.busy*max(best.Slots, 1) < best.busy*max(p.Slots, 1):
 			best = p
 		}
@@ -185,6 +185,20 @@ func (r *Runner) demandDriver(driver string) error {
 // firstWorker is how long somebody waits while no worker is connected at all.
 const firstWorker = 5 * time.Second
 
+// demandWorker refuses to wait longer while no worker is connected, or none of
+// them has a driver whose isolation is proved: that one finds no turn, however
+// much room it has.
+func (r *Runner) demandWorker() error {
+	workers := r.Workers()
+	switch {
+	case len(workers) == 0:
+		return fault.New(fault.Unavailable, "No worker is connected, so nothing can be run. Start one, or wait until it is back.").WithCode("no_worker").Retry(firstWorker)
+	case !slices.ContainsFunc(workers, func(w Worker) bool { return len(w.Drivers) > 0 }):
+		return fault.New(fault.Unavailable, "No worker serves a driver now, so nothing can be run; GET /health says why.").WithCode("driver_unavailable").Retry(firstWorker)
+	}
+	return nil
+}
+
 // await waits for the turn of a ticket in the line. ch is what its grant sends
 // to.
 func (r *Runner) await(ctx context.Context, t *ticket, ch <-chan seat, patience time.Duration) (seat, error) {
@@ -206,9 +220,7 @@ func (r *Runner) await(ctx context.Context, t *ticket, ch <-chan seat, patience 
 		case <-r.lives().Done():
 			err = fault.New(fault.Unavailable, "The manager is stopping; try again soon.").WithCode("stopping").Retry(2 * time.Second)
 		case <-none.C:
-			if len(r.Workers()) == 0 {
-				err = fault.New(fault.Unavailable, "No worker is connected, so nothing can be run. Start one, or wait until it is back.").WithCode("no_worker").Retry(firstWorker)
-			}
+			err = r.demandWorker()
 		case <-over.C:
 			err = r.tooLong(t, patience)
 		}

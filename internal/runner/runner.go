@@ -54,6 +54,9 @@ type Config struct {
 	Outputs Outputs
 	// Workers lists those whose stream is open here.
 	Workers func() []Worker
+	// Disk refuses new runs while the disk has no room for more than what the
+	// old ones need to end; nil never does.
+	Disk func() error
 	// Fence is that of the leader while this manager leads, else 0.
 	Fence    func() int64
 	Terms    run.Terms
@@ -129,6 +132,9 @@ func New(cfg Config) *Runner {
 	}
 	if cfg.Back <= 0 {
 		cfg.Back = defaultBack
+	}
+	if cfg.Disk == nil {
+		cfg.Disk = func() error { return nil }
 	}
 	if cfg.Fence == nil {
 		cfg.Fence = func() int64 { return 0 }

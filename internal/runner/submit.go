@@ -35,6 +35,9 @@ func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked run.A
 		}
 		hooks[i], orders[i].Keep = reqs[i].Webhook, true
 	}
+	if err := r.Disk(); err != nil {
+		return run.Submission{}, err
+	}
 	return r.submit(ctx, c, orders, hooks, asked)
 }
 
