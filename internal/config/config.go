@@ -65,6 +65,8 @@ type Config struct {
 
 	// Runs is how runs of code are taken.
 	Runs Runs
+	// Sandboxes is how sandboxes are kept.
+	Sandboxes Sandboxes
 
 	// Keep is how long what is over is kept.
 	Keep Keep

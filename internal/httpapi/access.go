@@ -81,6 +81,9 @@ func (a *API) admission(action policy.Action) func(huma.Context, func(huma.Conte
 			}
 			err = checkID(noun, r.PathValue("id"))
 		}
+		if err == nil {
+			err = checkPath(hc, r)
+		}
 		if err != nil {
 			a.refuse(w, r, err)
 			return

@@ -32,6 +32,7 @@ const (
 // Config is what the door is made of.
 type Config struct {
 	Manager Manager
+	Keeper  Keeper
 	Version string // of the program
 	// Loopback says that the door is bound to loopback; then the Host of every
 	// request is checked.
@@ -112,6 +113,7 @@ func (a *API) registerAll() {
 	a.registerRuns()
 	a.registerHistory()
 	a.registerBuild()
+	a.registerSandboxes()
 	a.mux.HandleFunc("/", a.nowhere)
 }
 

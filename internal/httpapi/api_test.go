@@ -355,6 +355,21 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 	} {
 		want = append(want, both, strings.Replace(both, " /", " /api/v1/", 1))
 	}
+	for _, route := range []string{
+		"POST submit", "GET read", "GET /{sandbox} read", "PATCH /{sandbox} control", "DELETE /{sandbox} control", "POST /{sandbox}/cancel control",
+		"POST /{sandbox}/pause control", "POST /{sandbox}/resume control", "GET /{sandbox}/stats read", "GET /{sandbox}/tar read", "PUT /{sandbox}/tar control",
+		"POST /{sandbox}/snapshots control", "GET /{sandbox}/snapshots read", "POST /{sandbox}/restore control", "POST /{sandbox}/fork submit",
+		"POST /{sandbox}/execs submit", "GET /{sandbox}/execs read", "GET /{sandbox}/execs/{exec} read", "GET /{sandbox}/execs/{exec}/output read",
+		"GET /{sandbox}/execs/{exec}/attach control", "POST /{sandbox}/execs/{exec}/input control", "POST /{sandbox}/execs/{exec}/resize control",
+		"POST /{sandbox}/execs/{exec}/signal control", "POST /{sandbox}/execs/{exec}/kill control",
+	} {
+		method, rest, _ := strings.Cut(route, " ")
+		if !strings.HasPrefix(rest, "/") {
+			rest = " " + rest
+		}
+		want = append(want, method+" /api/v1/sandboxes"+rest)
+	}
+	want = append(want, "GET /api/v1/usage read", "GET /api/v1/snapshots/{snapshot} read", "DELETE /api/v1/snapshots/{snapshot} control")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)

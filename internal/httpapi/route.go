@@ -90,7 +90,11 @@ func register[I, O any](a *API, rt route, handle func(context.Context, *I) (*O, 
 func (a *API) describeBody(path string, rt route) {
 	api := a.huma.OpenAPI()
 	schema := api.Components.Schemas.Schema(reflect.TypeOf(rt.body), true, rt.id+"Request")
-	api.Paths[path].Post.RequestBody = &huma.RequestBody{
+	op := api.Paths[path].Post
+	if rt.method == http.MethodPatch {
+		op = api.Paths[path].Patch
+	}
+	op.RequestBody = &huma.RequestBody{
 		Required: !rt.optional,
 		Content:  map[string]*huma.MediaType{"application/json": {Schema: schema, Example: rt.example}},
 	}

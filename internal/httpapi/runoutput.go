@@ -12,7 +12,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
@@ -162,11 +161,9 @@ func (a *API) runEvents(ctx context.Context, in *runOutputInput) (*huma.StreamRe
 
 // resume goes on behind the event whose id this is.
 func (s *outputStream) resume(id string) error {
-	first, second, ok := strings.Cut(id, "-")
-	stdout, err := strconv.ParseInt(first, 10, 64)
-	stderr, err2 := strconv.ParseInt(second, 10, 64)
-	if !ok || err != nil || err2 != nil || stdout < 0 || stderr < 0 {
-		return fault.Field("header.Last-Event-ID", "is not an id of ours, such as 120-0")
+	stdout, stderr, err := parseOffsets(id)
+	if err != nil {
+		return err
 	}
 	s.next[sandbox.Stdout], s.next[sandbox.Stderr] = stdout, stderr
 	return nil

@@ -204,7 +204,7 @@ func (k *Keeper) WaitExec(ctx context.Context, id string) (live.Exec, error) {
 // FollowExec hands the output of an exec to piece from offsets on, until all of
 // it was handed over or ctx ends. It goes on through restarts of the worker.
 // only chooses a stream; 0 is both.
-func (k *Keeper) FollowExec(ctx context.Context, id string, from sandbox.Offsets, only sandbox.Stream, piece func(dispatch.Chunk) error) error {
+func (k *Keeper) FollowExec(ctx context.Context, id string, from sandbox.Offsets, only sandbox.Stream, piece func(live.Piece) error) error {
 	take := func(c dispatch.Chunk) error {
 		at := &from.Stdout
 		if c.Stream == sandbox.Stderr {
@@ -220,7 +220,7 @@ func (k *Keeper) FollowExec(ctx context.Context, id string, from sandbox.Offsets
 		if only != 0 && c.Stream != only {
 			return nil
 		}
-		if err := piece(c); err != nil {
+		if err := piece(live.Piece{Stream: c.Stream, Offset: c.Offset, Data: c.Data}); err != nil {
 			return &refused{err}
 		}
 		return nil

@@ -153,22 +153,10 @@ func (k *Keeper) DropSnapshot(ctx context.Context, id string) error {
 	return k.Store.Update(ctx, func(tx store.Tx) error { return tx.Sandboxes().DropSnapshot(ctx, id) })
 }
 
-// Fork is how a sandbox is forked.
-type Fork struct {
-	Snapshot string // to fork from; "" takes one now
-	Count    int
-	// Secrets says that what was named a secret is inherited too.
-	Secrets bool
-	Labels  map[string]string
-}
-
-// MaxForks bounds how many sandboxes one call makes.
-const MaxForks = 100
-
 // ForkSandbox makes sandboxes that go on from the same moment, memory and all.
-func (k *Keeper) ForkSandbox(ctx context.Context, id string, f Fork) ([]live.Sandbox, error) {
-	if f.Count < 1 || f.Count > MaxForks {
-		return nil, fault.Field("count", "must be from 1 to %d", MaxForks)
+func (k *Keeper) ForkSandbox(ctx context.Context, id string, f live.Fork) ([]live.Sandbox, error) {
+	if f.Count < 1 || f.Count > live.MaxForks {
+		return nil, fault.Field("count", "must be from 1 to %d", live.MaxForks)
 	}
 	if err := live.CheckLabels(f.Labels); err != nil {
 		return nil, err

@@ -53,16 +53,8 @@ func (k *Keeper) Sandboxes(ctx context.Context, f store.SandboxFilter) (list []l
 	return list, err
 }
 
-// Change is what of a sandbox can be changed; nil stays as it is.
-type Change struct {
-	TTL, Idle *time.Duration
-	OnTimeout *live.OnTimeout
-	Labels    map[string]string
-	Limits    *sandbox.Limits
-}
-
 // UpdateSandbox changes a sandbox. A time to live counts from now on.
-func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch Change) (live.Sandbox, error) {
+func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (live.Sandbox, error) {
 	s, host, err := k.use(ctx, id)
 	if err != nil {
 		return s, err

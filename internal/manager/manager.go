@@ -52,8 +52,8 @@ type Config struct {
 	Tracer    *trace.Tracer // nil is off
 	Observer  Observer      // is told what happens, for figures; nil is nobody
 	RunTerms  RunTerms
-	// Sandboxes is how sandboxes are kept.
-	Sandboxes SandboxTerms
+	// SandboxTerms is how sandboxes are kept.
+	SandboxTerms SandboxTerms
 }
 
 // Manager serves the doors and the workers. It works after Start and until
@@ -112,7 +112,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}
 	m.Runner = m.newRunner(cfg.RunTerms)
-	m.Keeper = m.newKeeper(cfg.Sandboxes)
+	m.Keeper = m.newKeeper(cfg.SandboxTerms)
 	return m, nil
 }
 

@@ -1,0 +1,21 @@
+package app
+
+import (
+	"github.com/aurea-dev/aurea/internal/config"
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/manager"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// sandboxTerms are the terms under which a manager keeps sandboxes.
+func sandboxTerms(cfg *config.Config) manager.SandboxTerms {
+	s := cfg.Sandboxes
+	return manager.SandboxTerms{
+		Terms: live.Terms{
+			TTL: s.TTL, MaxTTL: s.MaxTTL, Idle: s.Idle, Most: sandbox.Limits{Memory: int64(s.MaxMemory), MilliCPU: s.MaxCPU},
+			ExecTimeout: s.ExecTimeout, OutputCap: min(int64(s.ExecOutput), dispatch.MaxExecOutput),
+		},
+		Provision: s.Provision, Back: s.Away,
+	}
+}

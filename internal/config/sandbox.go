@@ -1,0 +1,67 @@
+package config
+
+import "time"
+
+// Sandboxes is how sandboxes are kept.
+type Sandboxes struct {
+	TTL, MaxTTL time.Duration // 0 is for ever
+	Idle        time.Duration
+	Provision   time.Duration
+	Away        time.Duration
+	ExecTimeout time.Duration
+	ExecOutput  Bytes // of each stream
+	MaxMemory   Bytes
+	MaxCPU      int64 // thousandths of a processor
+}
+
+func sandboxSettings() []setting {
+	own := []Role{Up, Manager}
+	const year = 365 * 24 * time.Hour
+	return []setting{
+		{
+			key: "sandbox_ttl", env: "AUREA_SANDBOX_TTL", flag: "sandbox-ttl", roles: own, init: "1h",
+			help: "how long a sandbox lives that names no `ttl`; 0 is for ever",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.TTL, 0, year} },
+		},
+		{
+			key: "sandbox_max_ttl", env: "AUREA_SANDBOX_MAX_TTL", flag: "sandbox-max-ttl", roles: own, init: "24h",
+			help: "the longest that a sandbox may ask for; 0 is no bound",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.MaxTTL, 0, year} },
+		},
+		{
+			key: "sandbox_idle", env: "AUREA_SANDBOX_IDLE", flag: "sandbox-idle", roles: own, init: "0",
+			help: "how long a sandbox may be of no use to anybody that names no `idle_timeout`; 0 is for ever",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.Idle, 0, year} },
+		},
+		{
+			key: "sandbox_provision", env: "AUREA_SANDBOX_PROVISION", flag: "sandbox-provision", roles: own, init: "5m",
+			help: "how long a sandbox may take to be made before it has failed",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.Provision, time.Second, time.Hour} },
+		},
+		{
+			key: "sandbox_away", env: "AUREA_SANDBOX_AWAY", flag: "sandbox-away", roles: own, init: "5m",
+			help: "how long a worker may be away before its sandboxes count as lost",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.Away, 5 * time.Second, year} },
+		},
+		{
+			key: "exec_timeout", env: "AUREA_EXEC_TIMEOUT", flag: "exec-timeout", roles: own, init: "5m",
+			help: "how long a command in a sandbox may run that names no `timeout`",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.ExecTimeout, time.Second, year} },
+		},
+		{
+			key: "exec_output", env: "AUREA_EXEC_OUTPUT", flag: "exec-output", roles: own, init: "100MiB",
+			help: "how much of stdout, and of stderr, is kept of a command in a sandbox; at most 1GiB",
+			at:   func(c *Config) value { return &c.Sandboxes.ExecOutput },
+		},
+		{
+			key: "sandbox_max_memory", env: "AUREA_SANDBOX_MAX_MEMORY", flag: "sandbox-max-memory", roles: own, init: "8GiB",
+			help: "the most memory that a sandbox may ask for; 0 is no bound",
+			at:   func(c *Config) value { return &c.Sandboxes.MaxMemory },
+		},
+		{
+			key: "sandbox_max_cpu", env: "AUREA_SANDBOX_MAX_CPU", flag: "sandbox-max-cpu", roles: own, init: "4.0",
+			help: "the most processors that a sandbox may ask for; 0 is no bound",
+			at:   func(c *Config) value { return cpuValue{&c.Sandboxes.MaxCPU} },
+		},
+	}
+}
