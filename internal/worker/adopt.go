@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -62,6 +63,11 @@ func (r *run) adopt(ctx context.Context) error {
 			live[t.past.handle.ID] = t.past.box != nil
 		}
 	}
+	boxes, err := r.adoptBoxes(ctx)
+	if err != nil {
+		return err
+	}
+	maps.Copy(live, boxes)
 	r.sweep(ctx, live)
 	if err := r.base.sweepSpool(kept); err != nil {
 		return err
@@ -74,6 +80,9 @@ func (r *run) adopt(ctx context.Context) error {
 	}
 	for _, t := range found {
 		r.goOn(t)
+	}
+	for _, k := range r.hosted.each() {
+		k.goOn()
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (s *stand) revive(change func(*worker.Config)) *stand {
 func (s *stand) bury() {
 	s.t.Helper()
 	s.end()
-	for _, folder := range []string{"leases", "spool"} {
+	for _, folder := range []string{"leases", "spool", "boxes"} {
 		if left := entries(s.t, filepath.Join(s.base, folder)); len(left) != 0 {
 			s.t.Errorf("%s has %q", folder, left)
 		}

@@ -9,6 +9,7 @@
 //	snapshots/         the same as reproducible, read-only tars
 //	spool/             output that is not in memory, or must not be in memory alone
 //	leases/            a journal of each lease, for the process that comes after this one
+//	boxes/{sandbox}/   journals and output of each sandbox that is kept, likewise
 //	worker.json        who this worker is, made once
 //	worker.lock
 //
@@ -29,6 +30,13 @@
 // files and its command (runplan.go), done, and answered (runwork.go). Nothing of
 // it is written down: a worker that is killed leaves sandboxes that the next
 // start sweeps, and the manager has the run done again.
+//
+// A sandbox that is kept comes down the command stream too (host.go): hosted.go
+// holds all of them, hostbox.go makes one and watches over it to its end,
+// hostexec.go and hostinput.go do the same for a command in it, hostspool.go
+// keeps what it prints, and hosttell.go tells the manager of ends, again and
+// again until they are taken. All of it is written down first (hostjournal.go),
+// and the next process goes on from there (hostadopt.go).
 //
 // room.go says how much is taken at a time: sandboxes, their memory, and
 // nothing while the disk is full.

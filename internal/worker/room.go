@@ -15,7 +15,8 @@ import (
 // many that their memory limits fit into what the worker may give. Jobs and runs
 // share it. Who asks the manager for jobs takes room ahead of them; as long as
 // none came, a run may have it, and a job that comes then waits its turn.
-// Sandboxes that wait in the pool take memory, and give it up for real work.
+// Sandboxes that wait in the pool take memory, and give it up for real work;
+// those that are kept take memory and give it up for nothing.
 type room struct {
 	each int64 // memory of one job's sandbox; 0 is not counted
 
@@ -114,6 +115,33 @@ func (r *room) takeOne(memory int64) bool {
 	r.slots--
 	r.memory -= memory
 	return true
+}
+
+// takeMemory takes the memory of a sandbox that is kept, where there is any. It
+// takes no slot: most of its time it waits for somebody.
+func (r *room) takeMemory(memory int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.memory+int64(r.asking)*r.each+r.waiting < memory {
+		return false
+	}
+	r.memory -= memory
+	return true
+}
+
+// holdMemory takes the memory of a sandbox that is there already.
+func (r *room) holdMemory(memory int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory -= memory
+}
+
+// giveMemory gives back what takeMemory took.
+func (r *room) giveMemory(memory int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memory += memory
+	r.wake()
 }
 
 // hold takes the room of one sandbox that is there already.

@@ -104,6 +104,7 @@ func (s *session) register(ctx context.Context) error {
 		Wire: dispatch.Version, WorkerID: r.WorkerID, Identity: r.base.identity, Incarnation: r.incarnation,
 		Role: r.Role, Models: r.Models, Drivers: r.summaries(), Slots: r.Slots, Version: r.Version,
 		Languages: r.languages(), Holding: r.tasks.held(), Lost: r.lostSoFar(),
+		Sandboxes: r.hosted.standings(),
 	})
 	if err != nil {
 		return err
@@ -119,6 +120,7 @@ func (s *session) register(ctx context.Context) error {
 	for _, h := range welcome.Gone {
 		r.tasks.drop(h, errGone)
 	}
+	r.hosted.strangers(welcome.Strangers)
 	return nil
 }
 

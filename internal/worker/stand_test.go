@@ -40,6 +40,7 @@ type line struct {
 	reg    atomic.Int64
 	report atomic.Int64
 	finish atomic.Int64
+	tells  atomic.Int64
 	at     func(string) // a place where the worker may be killed
 }
 
@@ -101,6 +102,11 @@ func (l *line) Finish(ctx context.Context, r dispatch.FinishRequest) (no dispatc
 	}
 	err = l.pass(func() (err error) { no, err = l.Manager.Finish(ctx, r); return err })
 	return no, err
+}
+
+func (l *line) Tell(ctx context.Context, r dispatch.TellRequest) error {
+	l.tells.Add(1)
+	return l.pass(func() error { return l.Manager.Tell(ctx, r) })
 }
 
 func (l *line) PutBlob(ctx context.Context, s, sum string, n int64, r io.Reader) error {

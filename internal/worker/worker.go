@@ -202,6 +202,8 @@ func (w *Worker) Run(ctx context.Context) error {
 			r.keep(ctx)
 		}
 		r.tasks.dropAll(errStopped)
+		r.hosted.endAll(errBoxLeft.Message)
+		r.hosted.giveUp(errStopped)
 		r.working.Wait()
 		if ctx.Err() != nil && r.failure() == nil {
 			return nil
@@ -223,14 +225,14 @@ func (r *run) begin(ctx context.Context) error {
 	if err := r.adopt(adopting); err != nil {
 		return err
 	}
-	if r.tasks.len() > 0 {
+	if r.tasks.len()+r.hosted.len() > 0 {
 		if err := r.session.renew(ctx, ""); err != nil {
 			return err
 		}
 	}
 	r.prove(ctx)
 	r.survey(ctx)
-	if r.Probe == nil && r.Survey == nil && r.tasks.len() > 0 {
+	if r.Probe == nil && r.Survey == nil && r.session.current() != "" {
 		return nil
 	}
 	return r.session.renew(ctx, r.session.current())
@@ -260,6 +262,7 @@ type run struct {
 	done    chan struct{} // one token: a result may be ready
 	changed chan struct{} // one token: whether work is taken has changed
 	runs    *runs
+	hosted  *hosted
 	pool    *pool.Pool
 	working sync.WaitGroup
 	live    atomic.Int64 // sandboxes that are there now
@@ -289,6 +292,7 @@ func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archi
 	r.life, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.session = newSession(r)
 	r.runs = newRuns(c.Slots)
+	r.hosted = newHosted(r.life)
 	return r
 }
 
@@ -318,6 +322,9 @@ func (r *run) serve(ctx context.Context) error {
 	for range finishers {
 		services.Go(r.handOver)
 	}
+	for range tellers {
+		services.Go(r.tell)
+	}
 	r.log.Info("worker is ready", "driver", r.Driver, "slots", r.Slots, "base", r.Base)
 	r.takeWork(ctx)
 	r.keep(ctx)
@@ -326,12 +333,15 @@ func (r *run) serve(ctx context.Context) error {
 	}
 	r.tasks.dropAll(errDrained)
 	r.runs.stopAll(errDrained)
+	r.hosted.endAll(errBoxLeft.Message)
+	r.hosted.giveUp(errDrained)
 	r.working.Wait()
 	if r.failure() == nil {
 		r.leave(ctx)
 	}
 	r.end(errStopped)
 	services.Wait()
+	r.hosted.sweep()
 	return r.failure()
 }
 
@@ -348,6 +358,7 @@ func (r *run) keep(ctx context.Context) {
 // drain waits until every job has ended and its result was taken.
 func (r *run) drain(ctx context.Context) {
 	r.runs.refuse()
+	r.hosted.endAll(errBoxLeft.Message)
 	if n, runs := r.tasks.len(), r.runs.running(); n+runs > 0 {
 		r.log.Info("worker is draining", "jobs", n, "runs", runs, "timeout", r.DrainTimeout)
 	}
@@ -360,6 +371,9 @@ func (r *run) drain(ctx context.Context) {
 	}
 	if r.runs.awaitNone(bounded) != nil {
 		r.log.Warn("runs did not end in time and are stopped", "runs", r.runs.running())
+	}
+	if r.hosted.awaitNone(bounded) != nil {
+		r.log.Warn("the ends of sandboxes could not be told; the next start does", "open", r.hosted.open())
 	}
 }
 

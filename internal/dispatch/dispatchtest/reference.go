@@ -97,6 +97,29 @@ func (r *Reference) SandboxEnd(id string) (live.Ended, bool) {
 	return e, ok
 }
 
+// Disown makes a sandbox a stranger: its worker is told to destroy it when it
+// registers.
+func (r *Reference) Disown(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended[id] = live.Ended{ID: id}
+}
+
+// Standings are the sandboxes that a worker named when it last registered.
+func (r *Reference) Standings(workerID string) []live.Standing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.workers[workerID].Sandboxes)
+}
+
+// Blob returns bytes that were put, or rode along.
+func (r *Reference) Blob(sha256 string) ([]byte, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, ok := r.blobs[sha256]
+	return data, ok
+}
+
 func (r *Reference) next(kind string) string {
 	r.count++
 	return kind + "-" + strconv.Itoa(r.count)
@@ -196,7 +219,13 @@ func (r *Reference) Register(_ context.Context, reg dispatch.Registration) (disp
 	v := &visit{id: r.next("session"), worker: reg.WorkerID}
 	r.sessions[v.id] = v
 	gone, _ := r.extend(v.worker, reg.Holding)
-	return dispatch.Welcome{Session: v.id, LeaseTerm: r.term(), ExtendEvery: r.term() / 3, Gone: gone}, nil
+	w := dispatch.Welcome{Session: v.id, LeaseTerm: r.term(), ExtendEvery: r.term() / 3, Gone: gone}
+	for _, s := range reg.Sandboxes {
+		if _, ended := r.ended[s.ID]; ended {
+			w.Strangers = append(w.Strangers, s.ID)
+		}
+	}
+	return w, nil
 }
 
 // Lease waits for work.

@@ -1,0 +1,357 @@
+package worker
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// pastBox is what an earlier process wrote down of a sandbox that it kept.
+type pastBox struct {
+	boot    string
+	order   live.Order
+	memory  int64
+	handle  *sandbox.Handle
+	made    *live.Made
+	paused  live.Paused
+	closing *live.Closing
+	over    *live.Ended
+	execs   []*pastExec
+}
+
+// pastExec is what it wrote down of a command.
+type pastExec struct {
+	order   live.Command
+	began   time.Time
+	started bool
+	ended   *live.ExecResult
+}
+
+func (p *pastBox) add(e boxEntry) {
+	if e.Order != nil {
+		p.order = *e.Order
+	}
+	if e.Boot != "" {
+		p.boot = e.Boot
+	}
+	if e.Memory > 0 {
+		p.memory = e.Memory
+	}
+	if e.Handle != nil {
+		p.handle = e.Handle
+	}
+	if e.Made != nil {
+		p.made = e.Made
+	}
+	if e.Paused != nil {
+		p.paused = *e.Paused
+	}
+	if e.Closing != nil {
+		p.closing = e.Closing
+	}
+	if e.Over != nil {
+		p.over = e.Over
+	}
+}
+
+// readBox reads what is written down in the folder of a sandbox.
+func readBox(folder string) (*pastBox, error) {
+	p, lines := &pastBox{}, 0
+	err := readLedger(filepath.Join(folder, boxName), func(e boxEntry) {
+		if lines++; lines > 1 || e.Version == keptVersion {
+			p.add(e)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if p.order.ID != filepath.Base(folder) || dispatch.CheckSandboxID("id", p.order.ID) != nil {
+		return nil, errDamaged
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		id, is := strings.CutSuffix(e.Name(), journalSuffix)
+		if !is {
+			continue
+		}
+		x, err := readExec(filepath.Join(folder, e.Name()))
+		if err == nil && (x.order.ID != id || dispatch.CheckExecID("id", id) != nil) {
+			err = errDamaged
+		}
+		if err == nil {
+			p.execs = append(p.execs, x)
+		}
+		// One that cannot be read was being written when the process died: its
+		// start was not announced, or its end was told.
+	}
+	return p, nil
+}
+
+func readExec(path string) (*pastExec, error) {
+	x, lines := &pastExec{}, 0
+	err := readLedger(path, func(e execLine) {
+		if lines++; lines == 1 && e.Version == keptVersion && e.Order != nil {
+			x.order, x.began = *e.Order, e.Began
+		}
+		x.started = x.started || e.Started
+		if e.Ended != nil {
+			x.ended = e.Ended
+		}
+	})
+	return x, err
+}
+
+// adoptBoxes goes on with the sandboxes that an earlier process kept. It returns
+// those that live, by the ids of their handles.
+func (r *run) adoptBoxes(ctx context.Context) (living map[string]bool, err error) {
+	entries, err := os.ReadDir(filepath.Join(r.base.folder, "boxes"))
+	if err != nil {
+		return nil, err
+	}
+	living = map[string]bool{}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	turns := make(chan struct{}, adopters)
+	for _, e := range entries {
+		folder := r.base.boxFolder(e.Name())
+		p, err := readBox(folder)
+		if err == nil && p.made == nil {
+			err = errHalfMade
+		}
+		if err != nil {
+			r.log.Warn("a sandbox of an earlier run is given up", "sandbox", clip(e.Name()), "error", err)
+			if err := os.RemoveAll(folder); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		turns <- struct{}{}
+		group.Go(func() {
+			defer func() { <-turns }()
+			if k := r.adoptBox(ctx, p); k.box != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				living[p.handle.ID] = true
+			}
+		})
+	}
+	group.Wait()
+	return living, nil
+}
+
+var errHalfMade = fault.New(fault.NotFound, "it was not made when the worker ended")
+
+// adoptBox goes on with one sandbox, or with telling of its end.
+func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
+	k := &kept{
+		run: r, order: p.order, image: p.made.Image, limits: p.made.Enforced, made: *p.made, memory: p.memory, paused: p.paused,
+		log: r.log.With("sandbox", p.order.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}),
+		execs: map[string]*keptExec{}, closing: p.closing,
+	}
+	k.ledger.path, k.ledger.log = r.base.boxFolder(k.order.ID)+"/"+boxName, k.log
+	if k.closing != nil {
+		close(k.ending)
+	}
+	close(k.ready)
+	r.hosted.adopt(k)
+	for _, x := range p.execs {
+		e := k.newExec(x.order)
+		k.execs[x.order.ID] = e
+		k.running++
+		k.untold++
+	}
+	err := k.meet(ctx, p)
+	if err != nil {
+		k.bury(p, err)
+		return k
+	}
+	r.room.holdMemory(k.memory)
+	k.live.Add(1)
+	k.attachAll(ctx, p)
+	k.log.Info("goes on with a sandbox of an earlier run", "execs", len(p.execs))
+	k.then(k.watch)
+	return k
+}
+
+// then has something done once everything was met again: whoever registers names
+// all that is kept.
+func (k *kept) then(do func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.after = append(k.after, do)
+}
+
+// goOn lets a sandbox that was taken over go on.
+func (k *kept) goOn() {
+	k.mu.Lock()
+	after := k.after
+	k.after = nil
+	k.mu.Unlock()
+	for _, do := range after {
+		k.working.Go(do)
+	}
+}
+
+// meet finds the sandbox again.
+func (k *kept) meet(ctx context.Context, p *pastBox) error {
+	switch {
+	case p.over != nil:
+		return errBoxEnded
+	case p.boot != k.base.boot:
+		return errReboot
+	case p.handle == nil:
+		return errHalfMade
+	}
+	d := k.Drivers[p.handle.Driver]
+	if d == nil {
+		return fault.New(fault.NotFound, "the worker does not have the driver %q any more", p.handle.Driver)
+	}
+	box, err := sandbox.Adopt(ctx, sandbox.Options{
+		Driver: d, OutputCap: defaultExecOutput, ProvisionTimeout: recoverTimeout, Logger: k.log,
+	}, *p.handle)
+	if err != nil {
+		return err
+	}
+	k.box = box
+	return nil
+}
+
+// bury has the ends of a sandbox that is gone told, and of all that was in it.
+// What is left of it the sweep destroys.
+func (k *kept) bury(p *pastBox, why error) {
+	verdict, cause := sandbox.Lost, why.Error()
+	if fault.CodeOf(why) == sandbox.CodeOutOfMemory {
+		verdict, cause = sandbox.OOM, "the sandbox ran out of memory while no worker watched"
+	}
+	end := live.Ended{ID: k.order.ID, Outcome: sandbox.OutcomeLost, Reason: line(cause), Usage: sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}, At: time.Now().UTC()}
+	switch {
+	case p.over != nil:
+		end, verdict, cause = *p.over, sandbox.Killed, "the end of the sandbox"
+	case p.closing != nil:
+		end.Outcome, end.Reason = p.closing.Outcome, line(p.closing.Reason)
+		verdict, cause = sandbox.Killed, "the end of the sandbox"
+	default:
+		k.log.Warn("could not go on with a sandbox of an earlier run", "error", why)
+	}
+	k.mu.Lock()
+	k.over, k.paused, k.memory = &end, "", 0
+	if p.over == nil {
+		k.ledger.note(boxEntry{Over: &end})
+	}
+	k.mu.Unlock()
+	close(k.gone)
+	if len(p.execs) == 0 {
+		k.then(func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.lastTold()
+		})
+	}
+	for _, x := range p.execs {
+		e := k.execs[x.order.ID]
+		k.then(func() {
+			close(e.ready)
+			if x.ended != nil {
+				e.endedBefore(*x.ended)
+				return
+			}
+			e.lost(verdict, cause, x.began)
+		})
+	}
+}
+
+// attachAll goes on with the commands of a sandbox, unless it is paused: then
+// that is done when it goes on.
+func (k *kept) attachAll(ctx context.Context, p *pastBox) {
+	var group sync.WaitGroup
+	for _, x := range p.execs {
+		group.Go(func() { k.attach(ctx, x, k.execs[x.order.ID]) })
+	}
+	group.Wait()
+}
+
+// attach goes on with one command, from where its spool ends.
+func (k *kept) attach(ctx context.Context, x *pastExec, e *keptExec) {
+	if x.ended != nil {
+		close(e.ready)
+		k.then(func() { e.endedBefore(*x.ended) })
+		return
+	}
+	from, counted, err := e.out.resume()
+	if err == nil {
+		from.Started = x.began
+		e.in.resume(counted, !x.order.Open)
+		err = e.attach(ctx, from)
+	}
+	switch {
+	case err == nil:
+		close(e.ready)
+		k.then(e.see)
+	case fault.Is(err, fault.NotFound) && !x.started && !k.dead():
+		// It was never started, and nobody was told that it was.
+		e.err = errExecLost
+		e.forget()
+		close(e.ready)
+	default:
+		k.log.Warn("could not go on with a command of an earlier run", "exec", x.order.ID, "error", err)
+		close(e.ready)
+		k.then(func() { e.lost(sandbox.Lost, err.Error(), x.began) })
+	}
+}
+
+func (k *kept) dead() bool {
+	select {
+	case <-k.box.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func (e *keptExec) attach(ctx context.Context, from sandbox.Resume) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, recoverTimeout, errSilent)
+	defer cancel()
+	exec, err := e.of.box.Attach(bounded, e.order.ID, e.options(), from)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.exec = exec
+	return nil
+}
+
+// resume goes on from what an earlier process counted.
+func (in *input) resume(counted [counts]int64, never bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.taken, in.closed = counted[countFed], counted[countClosed] != 0 || never
+	in.unsure = counted[countFeeding] != counted[countFed]
+}
+
+// endedBefore hands over an end that an earlier process saw.
+func (e *keptExec) endedBefore(res live.ExecResult) {
+	if _, _, err := e.out.resume(); err != nil {
+		e.of.log.Error("could not read the output of a command", "exec", e.order.ID, "error", err)
+	}
+	e.out.end()
+	e.in.shut()
+	e.mu.Lock()
+	e.result = &res
+	e.mu.Unlock()
+	e.of.mu.Lock()
+	e.of.running--
+	e.of.mu.Unlock()
+	e.handOver()
+}

@@ -1,0 +1,324 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/live"
+	oneshot "github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+var (
+	errTooManyExecs = fault.New(fault.Exhausted, "the sandbox runs as many commands as it may").WithCode("too_many_execs")
+	errPaused       = fault.New(fault.Conflict, "the sandbox is paused; resume it first").WithCode("paused")
+	errExecEnded    = fault.New(fault.Conflict, "the command has ended").WithCode(dispatch.CodeExecEnded)
+	errExecLost     = fault.New(fault.NotFound, "the sandbox does not know the command any more")
+)
+
+// keptExec is one command in a sandbox that is kept, from its order until a
+// while after its end was told.
+type keptExec struct {
+	of     *kept
+	order  live.Command // without its input
+	ledger ledger
+	out    spool
+	in     input
+	ready  chan struct{} // closed when it was started, or could not be
+
+	// Set before ready is closed.
+	err error
+
+	mu     sync.Mutex
+	exec   *sandbox.Exec // nil before its start, and while nobody could attach to it
+	result *live.ExecResult
+	told   bool
+}
+
+func (k *kept) newExec(c live.Command) *keptExec {
+	e := &keptExec{of: k, order: c, ready: make(chan struct{}), in: newInput()}
+	e.order.Stdin = nil
+	path := k.base.boxFolder(k.order.ID) + "/" + c.ID
+	e.out.path, e.ledger.path, e.ledger.log = path, path+journalSuffix, k.log
+	return e
+}
+
+// findExec returns an exec that was started.
+func (h *hosted) findExec(ctx context.Context, box, id string) (*keptExec, error) {
+	k, err := h.find(ctx, box)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	e := k.execs[id]
+	k.mu.Unlock()
+	if e == nil {
+		return nil, fault.New(fault.NotFound, "the sandbox has no command %s, or it ended long ago", clip(id)).WithCode(dispatch.CodeNoExec)
+	}
+	return e, e.await(ctx)
+}
+
+// await waits for the start.
+func (e *keptExec) await(ctx context.Context) error {
+	select {
+	case <-e.ready:
+		return e.err
+	case <-ctx.Done():
+		return fault.New(fault.Unavailable, "wait for the start of the command: %w", context.Cause(ctx))
+	}
+}
+
+// StartExec starts a command, or finds the one with the same id. The start goes
+// on when the caller gives up.
+func (rc receiver) StartExec(ctx context.Context, c live.Command) error {
+	if err := dispatch.CheckExecOrder(c); err != nil {
+		return err
+	}
+	k, err := rc.run.hosted.find(ctx, c.Sandbox)
+	if err != nil {
+		return err
+	}
+	e, err := k.enterExec(c)
+	if err != nil {
+		return err
+	}
+	return e.await(ctx)
+}
+
+// enterExec begins a command, unless there is one with its id.
+func (k *kept) enterExec(c live.Command) (*keptExec, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.execs[c.ID]; e != nil {
+		return e, nil
+	}
+	switch {
+	case k.over != nil || k.closing != nil:
+		return nil, errBoxEnded
+	case k.paused != "":
+		return nil, errPaused
+	case k.running >= maxRunningExecs || k.untold >= maxExecs:
+		return nil, errTooManyExecs
+	}
+	e := k.newExec(c)
+	k.execs[c.ID] = e
+	k.running++
+	k.untold++
+	k.working.Go(func() { e.begin(c.Stdin) })
+	return e, nil
+}
+
+// begin starts the command and sees it to its end.
+func (e *keptExec) begin(stdin []byte) {
+	began := time.Now()
+	err := e.ledger.add(execLine{Version: keptVersion, Order: &e.order, Began: began})
+	if err == nil {
+		err = e.start(len(stdin) > 0)
+	}
+	if err != nil {
+		e.err = err
+		e.forget()
+		close(e.ready)
+		return
+	}
+	e.ledger.note(execLine{Started: true})
+	if !e.order.Open && len(stdin) == 0 {
+		e.in.shut()
+	} else {
+		e.feedFirst(stdin)
+	}
+	close(e.ready)
+	e.see()
+}
+
+// start asks the sandbox for the process.
+func (e *keptExec) start(stdin bool) error {
+	k, c := e.of, e.order
+	env := maps.Clone(k.order.Spec.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, c.Env)
+	spec := sandbox.ExecSpec{
+		ID: c.ID, Command: c.Command, Env: env, Dir: c.Dir, User: c.User, TTY: c.TTY, Cols: c.Cols, Rows: c.Rows, Stdin: stdin || c.Open,
+	}
+	exec, err := k.box.Exec(context.WithoutCancel(k.life), spec, e.options())
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.exec = exec
+	return nil
+}
+
+func (e *keptExec) options() sandbox.ExecOptions {
+	return sandbox.ExecOptions{Timeout: e.order.Timeout, Sink: &e.out, OutputCap: cmp.Or(e.order.OutputCap, defaultExecOutput)}
+}
+
+// see waits for the end of the command and has it told.
+func (e *keptExec) see() {
+	// The end of the sandbox is the end of all that runs in it, so this ends.
+	res, err := e.exec.Wait(context.WithoutCancel(e.of.life))
+	if err != nil {
+		e.of.log.Error("could not keep the output of a command", "exec", e.order.ID, "error", err)
+	}
+	e.in.shut()
+	e.out.end()
+	e.ended(resultOf(res))
+}
+
+func resultOf(res sandbox.Result) live.ExecResult {
+	code := res.Exit.Code
+	if res.Verdict == sandbox.Timeout || code < -1 || code > 255 {
+		code = -1
+	}
+	return live.ExecResult{
+		Verdict: res.Verdict, Cause: line(res.Cause), ExitCode: code, Signal: min(max(res.Exit.Signal, 0), 64),
+		Stdout: outputOf(res.Stdout), Stderr: outputOf(res.Stderr), Started: res.Started.UTC(), Ended: res.Ended.UTC(),
+	}
+}
+
+// ended writes the end down and hands it over.
+func (e *keptExec) ended(res live.ExecResult) {
+	e.ledger.note(execLine{Ended: &res})
+	e.ledger.rest()
+	e.mu.Lock()
+	e.result = &res
+	e.mu.Unlock()
+	k := e.of
+	k.mu.Lock()
+	k.running--
+	k.mu.Unlock()
+	e.handOver()
+}
+
+// forget removes a command that was not started.
+func (e *keptExec) forget() {
+	e.out.remove()
+	e.ledger.remove()
+	k := e.of
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.execs, e.order.ID)
+	k.running--
+	k.untold--
+	k.lastTold()
+}
+
+// open reports whether anybody is still to hear of its end.
+func (e *keptExec) open() bool {
+	select {
+	case <-e.ready:
+	default:
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err == nil && !e.told
+}
+
+// starved reports whether it ended because the sandbox ran out of memory.
+func (e *keptExec) starved() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.result != nil && e.result.Verdict == sandbox.OOM
+}
+
+// process returns what runs, or why there is nothing.
+func (e *keptExec) process() (*sandbox.Exec, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.result != nil:
+		return nil, errExecEnded
+	case e.exec == nil:
+		return nil, errPaused
+	}
+	return e.exec, nil
+}
+
+// FollowExec hands on what a command prints.
+func (rc receiver) FollowExec(ctx context.Context, f live.Follow, piece func(dispatch.Chunk) error) error {
+	if err := dispatch.CheckFollow(f); err != nil {
+		return err
+	}
+	e, err := rc.run.hosted.findExec(ctx, f.Sandbox, f.Exec)
+	if err != nil {
+		return err
+	}
+	return e.out.follow(ctx, f.From, piece)
+}
+
+// ResizeExec sets the size of a command's terminal.
+func (rc receiver) ResizeExec(ctx context.Context, s live.Size) error {
+	if err := dispatch.CheckTerminalSize(s); err != nil {
+		return err
+	}
+	e, err := rc.run.hosted.findExec(ctx, s.Sandbox, s.Exec)
+	if err != nil {
+		return err
+	}
+	exec, err := e.process()
+	if err != nil {
+		return err
+	}
+	return exec.Resize(ctx, s.Cols, s.Rows)
+}
+
+// SignalExec sends a command a signal, or kills it.
+func (rc receiver) SignalExec(ctx context.Context, s live.Signal) error {
+	if err := dispatch.CheckSignal(s); err != nil {
+		return err
+	}
+	e, err := rc.run.hosted.findExec(ctx, s.Sandbox, s.Exec)
+	if err != nil {
+		return err
+	}
+	exec, err := e.process()
+	switch {
+	case s.Kill != "" && fault.CodeOf(err) == dispatch.CodeExecEnded:
+		return nil
+	case err != nil:
+		return err
+	case s.Kill != "":
+		return exec.Kill(ctx, line(s.Kill))
+	}
+	return exec.Signal(ctx, s.Signal, s.Tree)
+}
+
+// lost is the end of a command that nobody saw.
+func (e *keptExec) lost(verdict sandbox.Verdict, cause string, began time.Time) {
+	from, _, err := e.out.resume()
+	var stdout, stderr sandbox.Output
+	if err == nil {
+		stdout, stderr, err = from.Output()
+	}
+	if err != nil {
+		e.of.log.Error("could not read the output of a command", "exec", e.order.ID, "error", err)
+		stdout, stderr = sandbox.Output{SHA256: emptySHA256, Truncated: true}, sandbox.Output{SHA256: emptySHA256, Truncated: true}
+	}
+	e.out.end()
+	e.in.shut()
+	now := time.Now().UTC()
+	if began.IsZero() || began.After(now) {
+		began = now
+	}
+	e.ended(live.ExecResult{
+		Verdict: verdict, Cause: line(cause), ExitCode: -1, Started: began.UTC(), Ended: now,
+		Stdout: outputOf(stdout), Stderr: outputOf(stderr),
+	})
+}
+
+// bytesOf returns one of the streams of an end.
+func bytesOf(r *live.ExecResult, i int) *oneshot.Output {
+	if i == 0 {
+		return &r.Stdout
+	}
+	return &r.Stderr
+}

@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// keptVersion is that of the journals of kept sandboxes and their execs.
+const keptVersion = 1
+
+// boxName is the journal of a sandbox in its folder; an exec's is its id and
+// journalSuffix, and no id has a dot in it.
+const boxName = "sandbox.box"
+
+// boxEntry is one line of the journal of a kept sandbox. As with a lease, a line
+// is written before what it announces is done.
+type boxEntry struct {
+	// Version, Boot and Order stand in the first line, and what room it takes.
+	Version int         `json:"version,omitempty"`
+	Boot    string      `json:"boot,omitempty"`
+	Order   *live.Order `json:"order,omitempty"`
+	Memory  int64       `json:"memory,omitempty"`
+	// Handle names the sandbox that is about to be made, Made says that it can be
+	// used. Boot is said again where it was made again.
+	Handle  *sandbox.Handle `json:"handle,omitempty"`
+	Made    *live.Made      `json:"made,omitempty"`
+	Paused  *live.Paused    `json:"paused,omitempty"`
+	Folder  string          `json:"folder,omitempty"` // of the checkpoint that it is paused in
+	Closing *live.Closing   `json:"closing,omitempty"`
+	// Over is its end, until that was told.
+	Over *live.Ended `json:"over,omitempty"`
+}
+
+// execLine is one line of the journal of an exec.
+type execLine struct {
+	Version int           `json:"version,omitempty"`
+	Order   *live.Command `json:"order,omitempty"` // without its input
+	Began   time.Time     `json:"began,omitzero"`
+	Started bool          `json:"started,omitempty"`
+	// Ended is its end, until that was told.
+	Ended *live.ExecResult `json:"ended,omitempty"`
+}
+
+// ledger is a file of lines that outlives a process that is killed, not the
+// machine.
+type ledger struct {
+	path string
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	file *os.File
+}
+
+// add appends a line. Who announces something gives up when it cannot be written
+// down.
+func (l *ledger) add(e any) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("write down: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	}
+	if err == nil {
+		_, err = l.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write down: %w", err)
+	}
+	return nil
+}
+
+// note appends a line that says what has happened. Without it a later process
+// knows less, and no more can be done about it.
+func (l *ledger) note(e any) {
+	if err := l.add(e); err != nil {
+		l.log.Error("could not write down what happened to a sandbox", "error", err)
+	}
+}
+
+// rest closes the file. It is opened again when there is more to write.
+func (l *ledger) rest() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil {
+		l.file.Close() //nolint:errcheck // what was written is with the kernel
+		l.file = nil
+	}
+}
+
+// remove removes the file: there is nothing more to know.
+func (l *ledger) remove() {
+	l.rest()
+	os.Remove(l.path) //nolint:errcheck // what is left is looked at again at the next start
+}
+
+// readLedger reads the lines of a ledger, and cuts off one that was torn.
+func readLedger[E any](path string, take func(E)) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // what was cut need not be on disk
+	whole, err := readLines(f, take)
+	if err != nil {
+		return err
+	}
+	return f.Truncate(whole)
+}
+
+// readLines reads whole lines, and returns how many bytes those have.
+func readLines[E any](r io.Reader, take func(E)) (whole int64, err error) {
+	lines := bufio.NewReader(io.LimitReader(r, maxJournal))
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return whole, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read journal: %w", err)
+		}
+		var e E
+		if err := json.Unmarshal(bytes.TrimRight(line, "\n"), &e); err != nil {
+			return 0, fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		take(e)
+		whole += int64(len(line))
+	}
+}
+
+// boxFolder is the folder of a kept sandbox.
+func (b *base) boxFolder(id string) string { return filepath.Join(b.folder, "boxes", id) }
