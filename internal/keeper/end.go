@@ -362,7 +362,7 @@ func (k *Keeper) timeOver(ctx context.Context, s *live.Sandbox) {
 	ctx = policy.With(ctx, policy.System())
 	if s.Spec.OnTimeout == live.Pause {
 		_, err := k.PauseSandbox(ctx, s.ID, live.Checkpointed)
-		if fault.Is(err, fault.Invalid) { // the driver cannot
+		if err != nil && !fault.Is(err, fault.Unavailable) { // the driver cannot
 			_, err = k.PauseSandbox(ctx, s.ID, live.Frozen)
 		}
 		if err == nil || ctx.Err() != nil || fault.Is(err, fault.Unavailable) {

@@ -17,7 +17,7 @@ func (k *Keeper) Sandbox(ctx context.Context, id string) (s live.Sandbox, err er
 		s, err = visible(ctx, tx, id)
 		return err
 	})
-	if at, there := k.touch(id, false); there && err == nil && at.After(s.ActiveAt) {
+	if at, there := k.touch(id, false); there && err == nil && s.Open() && at.After(s.ActiveAt) {
 		s.ActiveAt = at
 		s.ExpiresAt = due(&s)
 	}
