@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -311,14 +312,61 @@ func TestOutputIsFollowedAsEvents(t *testing.T) {
 		}
 		return lines
 	}
-	if diff := cmp.Diff([]string{"stdout 6-0 0 héllo <nil>", "stderr 6-2 0 Zf8= base64"}, follow("", 2)); diff != "" {
+	if diff := cmp.Diff([]string{"stdout 6-0-1 0 héllo <nil>", "stderr 6-2-1 0 Zf8= base64"}, follow("", 2)); diff != "" {
 		t.Error(diff)
 	}
 	d.end(x)
-	if diff := cmp.Diff([]string{"stdout 6-1 3 llo <nil>", "stderr 6-2 1 /w== base64", "end 6-2 <nil> <nil> <nil>"}, follow("3-1", 9)); diff != "" {
+	for _, last := range []string{"3-1", "3-1-1"} {
+		if diff := cmp.Diff([]string{"stdout 6-1-1 3 llo <nil>", "stderr 6-2-1 1 /w== base64", "end 6-2-1 <nil> <nil> <nil>"}, follow(last, 9)); diff != "" {
+			t.Error(diff)
+		}
+	}
+	// What was read of a try that was lost is told apart from this one.
+	if diff := cmp.Diff([]string{"restart 0-0-1 <nil> <nil> <nil>", "stdout 6-0-1 0 héllo <nil>"}, follow("3-1-7", 2)); diff != "" {
 		t.Error(diff)
 	}
-	d.ask("GET", "/api/v1/runs/"+s.RunID+"/output", "", "Accept", "text/event-stream", "Last-Event-ID", "x").problem(422)
+	for _, last := range []string{"x", "1", "1-", "1-2-3-4", "-1-2", "1-2-x", "1--2"} {
+		d.ask("GET", "/api/v1/runs/"+s.RunID+"/output", "", "Accept", "text/event-stream", "Last-Event-ID", last).problem(422)
+	}
+}
+
+// TestAPartOfTheOutputDoesNotLookLikeTheWhole follows one stream of a run that
+// is begun again, and one when the server stops.
+func TestAPartOfTheOutputDoesNotLookLikeTheWhole(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(d door, x *fakeRun){
+		"another try": func(d door, x *fakeRun) {
+			d.mu.Lock()
+			x.Attempt++
+			d.mu.Unlock()
+			d.end(x)
+		},
+		"a stop": func(d door, _ *fakeRun) { d.api.EndStreams() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			server := httptest.NewServer(d.api)
+			defer server.Close()
+			defer d.api.EndStreams()
+			var s httpapi.SubmittedBody
+			d.ask("POST", "/api/v1/runs", `{"code":"hello"}`).into(202, &s)
+			x, _ := d.findRun(s.RunID)
+			resp, err := server.Client().Get(server.URL + "/api/v1/runs/" + s.RunID + "/output?follow=true")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			first := make([]byte, 5)
+			if _, err := io.ReadFull(resp.Body, first); err != nil || resp.Header.Get("X-Attempt") != "1" {
+				t.Fatal(err, resp.Header)
+			}
+			harm(d, x)
+			if rest, err := io.ReadAll(resp.Body); err == nil || len(rest) > 0 {
+				t.Errorf("%q follows %q, and the answer ends well", rest, first)
+			}
+		})
+	}
 }
 
 func TestThePoolAndTheLanguagesAreShown(t *testing.T) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
@@ -24,7 +26,7 @@ type runOutputInput struct {
 	Offset       int64  `query:"offset" minimum:"0" doc:"How many bytes of that stream to leave out."`
 	StderrOffset int64  `query:"stderr_offset" minimum:"0" doc:"With both streams: how many bytes of stderr to leave out."`
 	Follow       bool   `query:"follow" doc:"Go on until the run has ended. A stream of events always does."`
-	LastEventID  string `header:"Last-Event-ID" maxLength:"64" doc:"Where a stream of events goes on: the offsets of stdout and stderr."`
+	LastEventID  string `header:"Last-Event-ID" maxLength:"64" doc:"Where a stream of events goes on: the id of the last event that was read."`
 }
 
 func (in *runOutputInput) one() sandbox.Stream {
@@ -38,9 +40,10 @@ func (a *API) registerRunOutput() {
 	register(a, route{
 		method: http.MethodGet, path: "/runs/{id}/output", action: policy.Read, id: "getRunOutput", tag: "runs", answers: []string{"text/plain", "text/event-stream"},
 		summary: "Read the output of a run",
-		detail: "The exact bytes of one stream from an offset on: X-Next-Offset says where to go on, X-Output-Ended whether anything more can come. " +
+		detail: "The exact bytes of one stream from an offset on: X-Next-Offset says where to go on, X-Output-Ended whether anything more can come, X-Attempt which try printed them. " +
+			"With follow the answer is whole only where it ends as HTTP says: a connection that is cut has more to come, or was of a try that is begun again. " +
 			"With Accept: text/event-stream both streams as they come, as events stdout and stderr whose data is {\"offset\", \"data\"} (and \"encoding\": \"base64\" where the bytes are no text); " +
-			"the id of each names the offsets behind it, so that Last-Event-ID goes on there. restart says that the run is begun again and the offsets count from 0; end is the last.",
+			"the id of each says what lies behind it, so that Last-Event-ID goes on there. restart says that the run is begun again and the offsets count from 0; end is the last.",
 	}, a.runOutput)
 }
 
@@ -63,17 +66,25 @@ func (a *API) runOutput(ctx context.Context, in *runOutputInput) (*huma.StreamRe
 		defer leave()
 		h := in.w.Header()
 		logHeaders(h)
+		h.Set("X-Attempt", strconv.Itoa(p.Attempt))
 		if !in.Follow {
 			h.Set("X-Next-Offset", strconv.FormatInt(p.Next, 10))
 			h.Set("X-Output-Ended", strconv.FormatBool(p.Ended))
 		}
 		if err := a.copyOutput(ctx, in, p, arrived); err != nil && ctx.Err() == nil {
-			guard.NoteError(ctx, err)
+			// What is not the end must not look like it: who follows would
+			// take the part for the whole.
+			panic(fmt.Errorf("%w: %w", http.ErrAbortHandler, err)) //nolint:forbidigo // net/http's own way to cut a connection
 		}
 	}}, nil
 }
 
-// copyOutput sends one piece, or all that comes.
+var (
+	errCutShort = errors.New("the run goes on, and this answer does not")
+	errAnew     = errors.New("the run is begun again, and what was sent is of an earlier try")
+)
+
+// copyOutput sends one piece, or all that comes; nil is that all was sent.
 func (a *API) copyOutput(ctx context.Context, in *runOutputInput, p run.Piece, arrived <-chan struct{}) error {
 	out := newSlowWriter(in.w)
 	defer out.done()
@@ -88,13 +99,13 @@ func (a *API) copyOutput(ctx context.Context, in *runOutputInput, p run.Piece, a
 			return err
 		}
 		if len(p.Data) == 0 && !a.outputWaits(ctx, arrived, events, nil) {
-			return nil
+			return errCutShort
 		}
 		arrived = a.cfg.Manager.Arrived()
 		err := a.streams.read(ctx, func() error {
 			next, err := a.cfg.Manager.RunOutput(ctx, in.ID, in.one(), p.Next)
-			if err == nil && next.Attempt != p.Attempt && p.Attempt != 0 {
-				next, err = a.cfg.Manager.RunOutput(ctx, in.ID, in.one(), 0)
+			if err == nil && next.Attempt != p.Attempt && p.Attempt != 0 && p.Next != 0 {
+				return errAnew
 			}
 			p = next
 			return err
@@ -161,16 +172,24 @@ func (a *API) runEvents(ctx context.Context, in *runOutputInput) (*huma.StreamRe
 
 // resume goes on behind the event whose id this is.
 func (s *outputStream) resume(id string) error {
-	stdout, stderr, err := parseOffsets(id)
-	if err != nil {
-		return err
+	var part [3]int64
+	words := strings.Split(id, "-")
+	ok := len(words) == 2 || len(words) == len(part)
+	for i := 0; ok && i < len(words); i++ {
+		n, err := strconv.ParseInt(words[i], 10, 64)
+		part[i], ok = n, err == nil && n >= 0
 	}
-	s.next[sandbox.Stdout], s.next[sandbox.Stderr] = stdout, stderr
+	if !ok {
+		return fault.Field("header.Last-Event-ID", "is not an id of ours, such as 120-0-1")
+	}
+	s.next[sandbox.Stdout], s.next[sandbox.Stderr], s.attempt = part[0], part[1], int(part[2])
 	return nil
 }
 
+// id says how much of stdout and of stderr was sent, and of which try: the
+// offsets of one mean nothing for another.
 func (s *outputStream) id() string {
-	return strconv.FormatInt(s.next[sandbox.Stdout], 10) + "-" + strconv.FormatInt(s.next[sandbox.Stderr], 10)
+	return fmt.Sprintf("%d-%d-%d", s.next[sandbox.Stdout], s.next[sandbox.Stderr], s.attempt)
 }
 
 func (s *outputStream) follow(ctx context.Context) error {

@@ -17,7 +17,8 @@ import (
 // output holds what came of both streams of one try. Its readers may read
 // while it grows.
 type output struct {
-	most int64 // bytes of each stream
+	most    int64 // bytes of each stream
+	attempt int   // whose output it is
 
 	mu             sync.Mutex
 	stdout, stderr []byte

@@ -142,7 +142,7 @@ func (x *execution) begin(ctx context.Context, p seat) error {
 // try does the run at one worker. again says that another turn is needed.
 func (x *execution) try(ctx context.Context, e *entry, p seat) (answer run.Answer, again bool, err error) {
 	r := x.r
-	out := &output{most: x.order.OutputCap}
+	out := &output{most: x.order.OutputCap, attempt: x.run.Attempt}
 	flight, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	bounded, over := context.WithTimeoutCause(flight, x.order.Timeout+slack, errOverdue)

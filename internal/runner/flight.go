@@ -36,7 +36,7 @@ func (r *Runner) fly(life context.Context, e *entry, p seat) {
 		r.gone(life, e)
 		return
 	}
-	out := &output{most: order.OutputCap}
+	out := &output{most: order.OutputCap, attempt: x.Attempt}
 	flight, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
 	bounded, over := context.WithTimeoutCause(flight, order.Timeout+slack, errOverdue)

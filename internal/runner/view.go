@@ -205,7 +205,7 @@ func (r *Runner) RunOutput(ctx context.Context, id string, s sandbox.Stream, off
 	case p.Ended:
 		p.Data, err = r.storedOutput(ctx, &x, s, offset)
 	case live != nil:
-		p.Data = live.read(s, offset, maxPiece)
+		p.Attempt, p.Data = live.attempt, live.read(s, offset, maxPiece)
 	case r.Outputs != nil && !x.Sync:
 		p.Data, err = r.Outputs.Read(ctx, id, int64(x.Attempt), int(s), offset, maxPiece)
 	}
