@@ -174,15 +174,27 @@ func create(c spawn.Create) (made spawn.Made, err error) {
 		err = joined(c.Groups, box.Getpid())
 	}
 	if err == nil {
-		if err = box.StartRoot(conf, args.Spec); err != nil {
-			err = fmt.Errorf("start sandbox: %w", err)
-		}
+		err = start(box, conf, args, c.Restore)
 	}
 	if err != nil {
 		_ = unix.Kill(box.Getpid(), unix.SIGKILL) // our child; the worker removes what this leaves
 		return spawn.Made{}, err
 	}
 	return made, nil
+}
+
+// start starts PID 1, or has it go on from a checkpoint.
+func start(box *sandbox.Sandbox, conf *config.Config, args *sandbox.Args, restore string) error {
+	if restore == "" {
+		if err := box.StartRoot(conf, args.Spec); err != nil {
+			return fmt.Errorf("start sandbox: %w", err)
+		}
+		return nil
+	}
+	if err := box.Restore(conf, args.Spec, args.ID, restore, false, false, nil); err != nil {
+		return fmt.Errorf("restore sandbox: %w", err)
+	}
+	return nil
 }
 
 // openRoot makes the folder for gVisor's state and opens it. gVisor is given

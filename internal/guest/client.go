@@ -304,13 +304,19 @@ func (c *Client) expect() (uint32, <-chan wire.Outcome, error) {
 	if err := c.refusal(); err != nil {
 		return 0, nil, err
 	}
+	tag, answer := c.newTag()
+	return tag, answer, nil
+}
+
+// newTag registers a tag. The client's mu is held.
+func (c *Client) newTag() (uint32, <-chan wire.Outcome) {
 	c.lastTag++
 	if c.lastTag == 0 {
 		c.lastTag = 1
 	}
 	answer := make(chan wire.Outcome, 1)
 	c.answers[c.lastTag] = answer
-	return c.lastTag, answer, nil
+	return c.lastTag, answer
 }
 
 func (c *Client) drop(tag uint32) {
@@ -376,6 +382,11 @@ func (c *Client) push(ctx context.Context, t wire.Type, flags uint8, channel uin
 		return errWaiting(ctx)
 	}
 	defer func() { <-c.turn }()
+	return c.transmit(ctx, t, flags, channel, payload)
+}
+
+// transmit is push for who has the turn.
+func (c *Client) transmit(ctx context.Context, t wire.Type, flags uint8, channel uint32, payload []byte) error {
 	stop := interruptible(ctx, c.in.SetWriteDeadline)
 	defer stop()
 	frame := wire.AppendFrame(make([]byte, 0, wire.HeaderSize+len(payload)), t, flags, channel, payload)

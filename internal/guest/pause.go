@@ -50,16 +50,7 @@ func (p *Process) halt() <-chan struct{} {
 // Pause has every request fail, also those under way, until Resume. To be called
 // before the sandbox is stopped: when it returns, no frame is half written.
 func (c *Client) Pause(ctx context.Context) error {
-	c.mu.Lock()
-	if c.over != nil {
-		defer c.mu.Unlock()
-		return c.over.err
-	}
-	if !c.paused {
-		c.paused = true
-		close(c.halted)
-	}
-	c.mu.Unlock()
+	c.Refuse()
 	_ = c.in.SetWriteDeadline(time.Unix(1, 0)) // wakes who waits for room
 	select {
 	case c.turn <- struct{}{}:
@@ -70,6 +61,16 @@ func (c *Client) Pause(ctx context.Context) error {
 		return c.ended().err
 	case <-ctx.Done():
 		return errWaiting(ctx)
+	}
+}
+
+// Refuse is Pause for who holds the guest, when no frame is under way.
+func (c *Client) Refuse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.paused {
+		c.paused = true
+		close(c.halted)
 	}
 }
 

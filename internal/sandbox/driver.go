@@ -202,12 +202,6 @@ type Pauser interface {
 // paused.
 const CodePaused = "paused"
 
-// Snapshotter is implemented by a Box whose driver has Capabilities.Snapshot:
-// memory and files go into folder, from which Create starts with Spec.Restore.
-type Snapshotter interface {
-	Snapshot(ctx context.Context, folder string) error
-}
-
 // Capabilities is what a driver can do, and what it can enforce.
 type Capabilities struct {
 	// Isolation names the wall: "user-space kernel", "namespaces", "none".
@@ -261,8 +255,10 @@ type Spec struct {
 	// Background says that others are to be preferred until Adjust is called,
 	// where the driver can do that: nobody waits for this sandbox yet.
 	Background bool `json:"background,omitempty"`
-	// Restore names a folder that Snapshotter.Snapshot wrote.
-	Restore string `json:"restore,omitempty"`
+	// Restore names a folder that Snapshotter.Snapshot wrote, and Generation the
+	// one that must be in it; 0 is any.
+	Restore    string `json:"restore,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
 }
 
 // Limits bound a sandbox. Zero means that the limit is not asked for.

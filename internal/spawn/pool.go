@@ -17,7 +17,8 @@ type Config struct {
 	Sentry string
 	// Count is how many sandboxes can be in the making at once; at least 1.
 	Count int
-	// Deadline bounds one operation of a spawner; 20 s by default.
+	// Deadline bounds one operation of a spawner; 20 s by default. Memory that has
+	// to be read from disk may take ten times as long.
 	Deadline time.Duration
 	Logger   *slog.Logger
 }
@@ -109,7 +110,11 @@ func (p *Pool) take(ctx context.Context) (*spawner, error) {
 // use lets s answer one request and puts it back, or its empty place if it
 // cannot be used again.
 func (p *Pool) use(ctx context.Context, s *spawner, request Request) (Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.config.Deadline, errDeadline)
+	deadline := p.config.Deadline
+	if request.Create != nil && request.Create.Restore != "" {
+		deadline *= 10
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, deadline, errDeadline)
 	defer cancel()
 	response, err := s.call(ctx, request)
 	if err != nil {

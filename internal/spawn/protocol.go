@@ -44,6 +44,8 @@ type Create struct {
 	// Input and Output are FIFOs: the standard input and output of PID 1.
 	Input  string `json:"input"`
 	Output string `json:"output"`
+	// Restore is a folder with a checkpoint to go on from; "" starts PID 1 anew.
+	Restore string `json:"restore,omitempty"`
 	// PanicLog is the file that tells why a sentry died.
 	PanicLog string `json:"panic_log"`
 	// Record is the file into which the spawner writes Made before it answers,

@@ -47,5 +47,6 @@
 //
 // With a state folder, sandboxes survive the process: each has a journal of
 // what was asked of it, and Recover plays it again. Time that passed counts as
-// slept. Without one, they are gone when the driver is closed.
+// slept. Without one, they are gone when the driver is closed, and no snapshot
+// can be taken of them, which is a copy of the journal.
 package fake

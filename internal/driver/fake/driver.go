@@ -59,8 +59,8 @@ func New(opts Options) (*Driver, error) {
 // Name is "fake".
 func (d *Driver) Name() string { return driverName }
 
-// Capabilities lists everything but snapshots: what does not run cannot go
-// beyond a limit, or out to a network.
+// Capabilities lists everything: what does not run cannot go beyond a limit, or
+// out to a network.
 func (d *Driver) Capabilities() sandbox.Capabilities {
 	return sandbox.Capabilities{
 		Isolation: "nothing is executed",
@@ -69,7 +69,7 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 			sandbox.NetworkNone, sandbox.NetworkController, sandbox.NetworkAllowlist, sandbox.NetworkFull,
 		},
 		CPU: true, Memory: true, Processes: true, Disk: true, OpenFiles: true, CPUTime: true,
-		TTY: true, Pause: true, Recover: d.dir != "",
+		TTY: true, Pause: true, Snapshot: d.dir != "", Recover: d.dir != "",
 		Files: true, Ports: true,
 	}
 }
@@ -94,18 +94,30 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 		return nil, err
 	}
 	b := newBox(h, spec, s)
+	history := []entry{{Spec: &b.spec}}
+	var unfinished []*process
+	if spec.Restore != "" {
+		if b, unfinished, history, err = d.resurrect(spec, h); err != nil {
+			return nil, err
+		}
+	}
 	if err := d.add(b); err != nil {
 		return nil, err
 	}
-	if err := d.make(ctx, b, report); err != nil {
+	if err := d.make(ctx, b, history, report); err != nil {
 		return nil, err
+	}
+	for _, p := range unfinished {
+		if t, ok := p.newTask(); ok {
+			go t.main()
+		}
 	}
 	return b, nil
 }
 
 // make reports the handle and does the rest. What fails after the report stays
 // half made, as it would with a real driver, until Destroy.
-func (d *Driver) make(ctx context.Context, b *box, report func(sandbox.Handle) error) error {
+func (d *Driver) make(ctx context.Context, b *box, history []entry, report func(sandbox.Handle) error) error {
 	if err := report(b.handle); err != nil {
 		d.drop(b)
 		return fmt.Errorf("report handle: %w", err)
@@ -119,11 +131,15 @@ func (d *Driver) make(ctx context.Context, b *box, report func(sandbox.Handle) e
 		if err != nil {
 			return err
 		}
-		b.record(entry{Spec: &b.spec})
+		for _, e := range history {
+			b.record(e)
+		}
 	}
 	err := b.at(ctx, b.script, stepCreate)
 	if err == nil {
-		b.record(entry{Ready: true})
+		if len(history) == 1 {
+			b.record(entry{Ready: true})
+		}
 		err = b.open()
 	}
 	if errors.Is(err, errDestroyed) && d.dir != "" {

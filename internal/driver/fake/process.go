@@ -37,6 +37,7 @@ type process struct {
 	reaped      bool // whoever comes now is stopped at once
 	segments    []segment
 	sizes       [3]int64 // by stream
+	read        [3]int64 // how far a reader has come, by stream
 	steps       int
 	input       []byte
 	inputClosed bool
@@ -165,6 +166,9 @@ func (v *view) Next(ctx context.Context) (sandbox.Frame, error) {
 	for {
 		v.mu.Lock()
 		f, ok := v.reader.frame(v.segments)
+		if ok {
+			v.read[f.Stream] = max(v.read[f.Stream], f.Offset+int64(len(f.Data)))
+		}
 		if ok || v.ended {
 			v.mu.Unlock()
 			if !ok {

@@ -19,6 +19,7 @@ import (
 type Box struct {
 	guest.Box
 	handle sandbox.Handle
+	state  state
 	image  [2]string // its name and its digest
 	sentry *hostProcess
 	group  *cgroup.Group
@@ -42,8 +43,6 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "sandbox %s is gone: %w", r.Handle.ID, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, helloTime, errSilent)
-	defer cancel()
 	dir := d.dir(r.Handle.ID)
 	group, err := d.group(r)
 	if err != nil {
@@ -64,6 +63,7 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 	b := &Box{
 		Box:     guest.Box{ID: r.Handle.ID, Env: r.Env, Client: client},
 		handle:  r.Handle,
+		state:   r.State,
 		image:   [2]string{r.State.Image, r.State.Digest},
 		sentry:  sentry,
 		group:   group,

@@ -21,7 +21,7 @@ func writeBox(dir, guest string, r record) error {
 	if err := writeJSON(filepath.Join(dir, "box.json"), r); err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(dir, "config.json"), bundle(dir, guest, r.Limits)); err != nil {
+	if err := writeJSON(filepath.Join(dir, "config.json"), bundle(dir, guest, r.Handle.ID, r.Limits)); err != nil {
 		return err
 	}
 	// gVisor asks for a folder where the root is a file.
@@ -66,10 +66,10 @@ const (
 
 // bundle is the OCI configuration: the guest as PID 1 over the image. Nothing
 // in it is secret.
-func bundle(dir, guest string, l sandbox.Limits) specs.Spec {
+func bundle(dir, guest, hostname string, l sandbox.Limits) specs.Spec {
 	return specs.Spec{
 		Version:  specs.Version,
-		Hostname: "sandbox",
+		Hostname: hostname,                                      // its own, also where it goes on from another's snapshot
 		Root:     &specs.Root{Path: filepath.Join(dir, "root")}, // writable: the overlay takes the writes
 		Mounts: []specs.Mount{
 			{Destination: guestFolder, Type: "erofs", Source: guest, Options: []string{"ro", "nosuid", "nodev"}},

@@ -17,8 +17,9 @@ import (
 
 // What a sentry can be asked, by gVisor's names.
 const (
-	controlPause  = "containerManager.Pause"
-	controlResume = "containerManager.Resume"
+	controlPause      = "containerManager.Pause"
+	controlResume     = "containerManager.Resume"
+	controlCheckpoint = "containerManager.Checkpoint"
 )
 
 // controlSocket is where a sentry listens, in the sandbox's folder.

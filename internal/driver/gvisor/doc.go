@@ -32,5 +32,8 @@
 //
 // A sandbox is paused by its own kernel, which is asked over a socket in run/.
 //
-// What it does not do: snapshots. It refuses them.
+// A snapshot is gVisor's checkpoint, which holds the memory and what was written
+// over the image, with a manifest of ours that says of what it is, because gVisor
+// does not look. It goes on in a new sentry, with new FIFOs: the guest notices
+// nothing but a new session.
 package gvisor

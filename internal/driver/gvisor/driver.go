@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,6 +60,8 @@ type Driver struct {
 	groups *cgroup.Host
 	pool   *spawn.Pool
 	roster *roster.Roster[*Box]
+	// verified are the digests of the snapshots' files that were read, by seen.
+	verified sync.Map
 }
 
 var _ sandbox.Driver = (*Driver)(nil)
@@ -188,6 +191,9 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 		return nil, fmt.Errorf("find the image: %w", err)
 	}
 	r, err := d.newRecord(spec, image)
+	if err == nil && spec.Restore != "" {
+		r, err = d.restoring(spec, r)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +210,28 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 		return nil, err
 	}
 	return b, nil
+}
+
+// restoring is the record of a sandbox that goes on from a snapshot, once that was
+// found to be whole, and to fit.
+func (d *Driver) restoring(spec sandbox.Spec, r record) (record, error) {
+	if !filepath.IsAbs(spec.Restore) {
+		return record{}, fault.Field("restore", "the folder of a snapshot must be an absolute path")
+	}
+	m, err := readManifest(spec.Restore)
+	if err != nil {
+		return record{}, err
+	}
+	if err := m.fits(spec, r); err != nil {
+		return record{}, err
+	}
+	if err := d.verify(spec.Restore, m); err != nil {
+		return record{}, err
+	}
+	r.restore = spec.Restore
+	r.State.Created = m.Since // some of its commands may have ended long ago
+	err = r.encode()
+	return r, err
 }
 
 // make makes the sandbox's folder, has it started, and meets its guest.
@@ -233,6 +261,7 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 		MilliCPU: r.Limits.MilliCPU,
 		Input:    filepath.Join(dir, "in"),
 		Output:   filepath.Join(dir, "out"),
+		Restore:  r.restore,
 		PanicLog: filepath.Join(dir, "panic.log"),
 		Record:   filepath.Join(dir, "process.json"),
 	})

@@ -32,6 +32,7 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		CPUTime:   d.groups.MeasuresCPU(),
 		TTY:       true,
 		Pause:     true,
+		Snapshot:  true,
 		Recover:   true,
 	}
 }

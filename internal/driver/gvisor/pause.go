@@ -25,6 +25,7 @@ const (
 	statePausing  = "pausing"
 	statePaused   = "paused"
 	stateResuming = "resuming"
+	stateSaving   = "saving"
 )
 
 // controlTime bounds how long a sentry may take to stop, or to go on.
@@ -57,7 +58,9 @@ func meet(ctx context.Context, dir string, since time.Time, options ...guest.Opt
 	state, err := os.ReadFile(filepath.Join(dir, pauseFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		c, err = connect(ctx)
+		hello, cancel := context.WithTimeoutCause(ctx, helloTime, errSilent)
+		defer cancel()
+		c, err = connect(hello)
 		return c, false, err
 	case err != nil:
 		return nil, false, fmt.Errorf("look whether the sandbox is paused: %w", err)
@@ -65,9 +68,15 @@ func meet(ctx context.Context, dir string, since time.Time, options ...guest.Opt
 		c, err = connect(ctx, guest.WithPaused())
 		return c, true, err
 	}
-	// Whoever paused or resumed it last did not come to write down the end. A
-	// guest that answers is not paused.
-	c, err = connect(ctx)
+	// Whoever paused, resumed or saved it last did not come to write down the end.
+	// A guest that answers is not paused.
+	patience := helloTime
+	if string(state) == stateSaving {
+		patience = saveTime
+	}
+	wait, cancel := context.WithTimeoutCause(ctx, patience, errSilent)
+	defer cancel()
+	c, err = connect(wait)
 	if err == nil {
 		return c, false, removePause(dir)
 	}
@@ -160,25 +169,30 @@ func (b *Box) Resume(ctx context.Context) error {
 	return nil
 }
 
-// goOn has the sentry let everything in it go on, and lets requests through.
+// goOn lets the sandbox go on, and requests through to it.
 func (b *Box) goOn(ctx context.Context) error {
 	if b.paused {
-		if err := writePause(b.dir, stateResuming); err != nil {
-			return err
-		}
-		bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), controlTime, errStuck)
-		defer cancel()
-		err := control(bounded, b.dir, controlResume, nil)
-		var refused *refusedError
-		if errors.As(err, &refused) {
-			return errors.Join(err, writePause(b.dir, statePaused))
-		}
-		b.paused = false
-		if err := errors.Join(err, removePause(b.dir)); err != nil {
+		if err := b.letRun(ctx); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, helloTime, errSilent)
 	defer cancel()
 	return b.Client.Resume(ctx)
+}
+
+// letRun has the sentry let everything in it go on.
+func (b *Box) letRun(ctx context.Context) error {
+	if err := writePause(b.dir, stateResuming); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), controlTime, errStuck)
+	defer cancel()
+	err := control(ctx, b.dir, controlResume, nil)
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return errors.Join(err, writePause(b.dir, statePaused))
+	}
+	b.paused = false
+	return errors.Join(err, removePause(b.dir))
 }

@@ -24,8 +24,10 @@ type record struct {
 	Limits sandbox.Limits    `json:"limits"`
 	// Groups is where the sandbox's control groups are, or will be.
 	Groups cgroup.Paths `json:"groups,omitempty"`
-	// background is how it is made; it is of no use to who recovers it.
+	// background and restore are how it is made; they are of no use to who
+	// recovers it.
 	background bool
+	restore    string
 }
 
 // state is this driver's part of a handle.
@@ -46,10 +48,6 @@ type state struct {
 
 func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, error) {
 	s := state{Boot: d.boot, Created: time.Now(), Labels: spec.Labels, Image: image.Name, Digest: image.Digest, Sentry: d.sentry, Guest: d.guest.digest}
-	raw, err := json.Marshal(s)
-	if err != nil {
-		return record{}, fmt.Errorf("encode the handle: %w", err)
-	}
 	env := map[string]string{}
 	for _, entry := range image.Env {
 		// Who code is, and where it is at home, is not the image's to say.
@@ -60,8 +58,8 @@ func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, erro
 	for name, value := range spec.Env {
 		env[name] = value
 	}
-	return record{
-		Handle: sandbox.Handle{Version: handleVersion, Driver: Name, ID: spec.ID, State: raw},
+	r := record{
+		Handle: sandbox.Handle{Version: handleVersion, Driver: Name, ID: spec.ID},
 		State:  s,
 		Root:   image.Root,
 		Env:    env,
@@ -69,7 +67,19 @@ func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, erro
 		Groups: d.groups.Places(spec.ID),
 
 		background: spec.Background,
-	}, nil
+	}
+	err := r.encode()
+	return r, err
+}
+
+// encode puts the state into the handle.
+func (r *record) encode() error {
+	raw, err := json.Marshal(r.State)
+	if err != nil {
+		return fmt.Errorf("encode the handle: %w", err)
+	}
+	r.Handle.State = raw
+	return nil
 }
 
 // readRecord reads box.json, which is missing or broken where a sandbox was

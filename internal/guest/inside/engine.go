@@ -31,6 +31,7 @@ type Engine struct {
 	// changed is signalled when room, input or an end has come.
 	changed  *sync.Cond
 	welcome  *wire.Nonce // to be said first
+	hushed   bool        // channels say nothing
 	replies  []byte      // whole frames, to be said next
 	channels []*channel  // of this session, in the order in which they speak
 	partial  map[uint32][]byte
@@ -140,7 +141,7 @@ func (e *Engine) receive(h wire.Header, payload []byte) error {
 		return e.receiveOpen(h, payload)
 	case wire.TypeInput:
 		return e.receiveInput(h.Channel, payload)
-	case wire.TypePing, wire.TypeCloseInput, wire.TypeResize, wire.TypeSignal:
+	case wire.TypePing, wire.TypeHush, wire.TypeCloseInput, wire.TypeResize, wire.TypeSignal:
 		control, err := wire.DecodeControl(payload)
 		if err != nil {
 			return err
@@ -183,6 +184,7 @@ func (e *Engine) hello(payload []byte) error {
 		}
 	}
 	e.welcome = &nonce
+	e.hushed = false
 	e.replies = nil
 	e.channels = nil
 	clear(e.partial)
@@ -311,7 +313,10 @@ func (e *Engine) receiveInput(id uint32, payload []byte) error {
 }
 
 func (e *Engine) receiveControl(h wire.Header, control wire.Control) {
-	if h.Type == wire.TypePing {
+	if h.Type == wire.TypeHush {
+		e.hushed = control.Tree
+	}
+	if h.Type == wire.TypePing || h.Type == wire.TypeHush {
 		e.reply(h.Channel, control.Tag, wire.Outcome{})
 		return
 	}

@@ -39,6 +39,9 @@ func (e *Engine) next(b []byte) []byte {
 	}
 	b = append(b, e.replies...)
 	e.replies = nil
+	if e.hushed {
+		return b
+	}
 	for range e.channels {
 		if len(b) >= batch {
 			return b

@@ -53,15 +53,16 @@ type Type uint8
 
 // A worker's frames.
 const (
-	TypeHello      Type = 1 // opens a session; payload is the nonce
-	TypePing       Type = 2 // answered by Done on channel 0
-	TypeOpen       Type = 3 // a piece of an Open message; FlagMore on all but the last
-	TypeInput      Type = 4 // bytes for the standard input; with a tag, answered by Done
-	TypeCloseInput Type = 5 // the end of the input; answered by Done
-	TypeResize     Type = 6 // answered by Done
-	TypeSignal     Type = 7 // answered by Done
-	TypeAck        Type = 8 // how much output the worker has taken
-	TypeForget     Type = 9 // the worker has all there is to know of this command
+	TypeHello      Type = 1  // opens a session; payload is the nonce
+	TypePing       Type = 2  // answered by Done on channel 0
+	TypeOpen       Type = 3  // a piece of an Open message; FlagMore on all but the last
+	TypeInput      Type = 4  // bytes for the standard input; with a tag, answered by Done
+	TypeCloseInput Type = 5  // the end of the input; answered by Done
+	TypeResize     Type = 6  // answered by Done
+	TypeSignal     Type = 7  // answered by Done
+	TypeAck        Type = 8  // how much output the worker has taken
+	TypeForget     Type = 9  // the worker has all there is to know of this command
+	TypeHush       Type = 20 // with Tree set: say nothing but answers, until one without it or a Hello; answered by Done
 )
 
 // A guest's frames.

@@ -111,7 +111,8 @@ func DecodeInput(b []byte) (Input, error) {
 	return i, c.err
 }
 
-// Control is a request about a command: CloseInput, Resize, Signal, or Ping.
+// Control is a request about a command: CloseInput, Resize, Signal, or about the
+// guest itself: Ping, Hush.
 type Control struct {
 	Tag        uint32
 	Cols, Rows uint16

@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
-// powerChecks are the optional powers.
-func powerChecks() []check {
+// pauseChecks are the sentences on pauses.
+func pauseChecks() []check {
 	return []check{
 		{"a paused sandbox goes on when it is resumed", pauses},
 		{"a command goes on without a gap or a repeat through pauses", pausesInCount},
@@ -21,8 +20,6 @@ func powerChecks() []check {
 		{"a paused sandbox can be measured and destroyed", destroyPaused},
 		{"a later process adopts a paused sandbox as paused", adoptPaused},
 		{"a pause that is not declared is not offered, or refused", noPause},
-		{"a snapshot can be started from", snapshots},
-		{"a snapshot that is not declared is refused", noSnapshot},
 	}
 }
 
@@ -230,33 +227,4 @@ func adoptPaused(r *rig) {
 	}
 	later.wantText("the rest of the count", later.collect(p, at).stdout, says[at.Stdout:])
 	later.say(b, "true")
-}
-
-func snapshots(r *rig) {
-	r.need(r.d.Capabilities().Snapshot, "snapshots")
-	b := r.box()
-	saver, ok := b.(sandbox.Snapshotter)
-	if !ok {
-		r.Fatal("the driver declares snapshots, and its boxes have none")
-	}
-	r.say(b, "echo saved > saved.txt")
-	where := filepath.Join(folder(r.T), "snapshot")
-	if err := saver.Snapshot(r.ctx, where); err != nil {
-		r.Fatalf("snapshot: %v", err)
-	}
-	spec := r.spec()
-	spec.Restore = where
-	r.wantText("the file", r.say(r.create(spec), "cat saved.txt"), "saved")
-}
-
-func noSnapshot(r *rig) {
-	if r.d.Capabilities().Snapshot {
-		r.Skip("the driver declares snapshots")
-	}
-	if _, ok := r.box().(sandbox.Snapshotter); ok {
-		r.Error("the driver does not declare snapshots, and its boxes offer them")
-	}
-	spec := r.spec()
-	spec.Restore = "/nowhere"
-	r.refused(spec, "snapshot_unsupported")
 }

@@ -1,0 +1,219 @@
+package gvisor
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+// manifestFile is written last into a snapshot: a folder without it is none.
+const (
+	manifestFile    = "manifest.json"
+	manifestVersion = 1
+)
+
+// manifest says what a snapshot is, because gVisor does not look: it would start
+// a sandbox anew from files that are empty.
+type manifest struct {
+	Version    int       `json:"version"`
+	Generation int64     `json:"generation"`
+	Sandbox    string    `json:"sandbox"`
+	Since      time.Time `json:"since"` // when the sandbox was first made
+	Taken      time.Time `json:"taken"`
+	// Sentry, Guest and Image are digests: what was saved goes on only with the
+	// same.
+	Sentry string         `json:"sentry"`
+	Guest  string         `json:"guest"`
+	Image  string         `json:"image"`
+	Limits sandbox.Limits `json:"limits"`
+	Files  []savedFile    `json:"files"`
+}
+
+type savedFile struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+func (b *Box) manifest(generation int64) manifest {
+	return manifest{
+		Version: manifestVersion, Generation: generation, Sandbox: b.ID,
+		Since: b.state.Created, Taken: time.Now(),
+		Sentry: b.state.Sentry, Guest: b.state.Guest, Image: b.state.Digest,
+		Limits: b.Enforced(),
+	}
+}
+
+func (m *manifest) bytes() int64 {
+	var sum int64
+	for _, f := range m.Files {
+		sum += f.Size
+	}
+	return sum
+}
+
+// seal puts the files of a snapshot on disk, and then the manifest with their
+// digests.
+func (m *manifest) seal(folder string) error {
+	for _, name := range checkpointFiles() {
+		f, err := os.Open(filepath.Join(folder, name))
+		if err != nil {
+			return fmt.Errorf("seal the snapshot: %w", err)
+		}
+		saved, err := digestFile(f, name)
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return fmt.Errorf("seal the snapshot: %w", err)
+		}
+		m.Files = append(m.Files, saved)
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode the manifest: %w", err)
+	}
+	path := filepath.Join(folder, manifestFile)
+	if err := writeSynced(path+".new", body); err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
+	}
+	return errors.Join(syncFolder(folder), syncFolder(filepath.Dir(folder)))
+}
+
+func writeSynced(path string, body []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(body)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync a folder: %w", err)
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func digestFile(f *os.File, name string) (savedFile, error) {
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return savedFile{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	return savedFile{Name: name, Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// readManifest reads the manifest of a snapshot, and refuses what is none.
+func readManifest(folder string) (manifest, error) {
+	var m manifest
+	f, err := os.Open(filepath.Join(folder, manifestFile))
+	if err != nil {
+		return m, broken("it has no manifest: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	const longest = 64 << 10
+	if err := json.NewDecoder(io.LimitReader(f, longest)).Decode(&m); err != nil {
+		return m, broken("its manifest cannot be read: %w", err)
+	}
+	if m.Version != manifestVersion {
+		return m, mismatch("its version is %d, this driver knows %d", m.Version, manifestVersion)
+	}
+	names := make([]string, 0, len(m.Files))
+	for _, file := range m.Files {
+		if file.Size == 0 && file.Name != "pages.img" {
+			return m, broken("%s is empty", file.Name)
+		}
+		names = append(names, file.Name)
+	}
+	if !slices.Equal(names, checkpointFiles()) {
+		return m, broken("it has other files than a snapshot")
+	}
+	return m, nil
+}
+
+func broken(format string, args ...any) error {
+	return fault.Field("restore", "the snapshot cannot be used: "+format, args...).WithCode(sandbox.CodeSnapshotBroken)
+}
+
+func mismatch(format string, args ...any) error {
+	return fault.Field("restore", "the snapshot does not fit: "+format, args...).WithCode(sandbox.CodeSnapshotMismatch)
+}
+
+// fits refuses a snapshot that cannot go on as what is asked for.
+func (m manifest) fits(spec sandbox.Spec, r record) error {
+	saved, asked := m.Limits, spec.Limits
+	switch {
+	case spec.Generation != 0 && spec.Generation != m.Generation:
+		return mismatch("it is of generation %d, and not of %d", m.Generation, spec.Generation)
+	case m.Sentry != r.State.Sentry || m.Guest != r.State.Guest:
+		return mismatch("it was taken by another release")
+	case m.Image != r.State.Digest:
+		return mismatch("it was taken over another image")
+	case saved.Disk != asked.Disk || saved.Processes != asked.Processes || saved.OpenFiles != asked.OpenFiles,
+		(saved.Memory > 0) != (asked.Memory > 0), wholeCPUs(saved.MilliCPU) != wholeCPUs(asked.MilliCPU):
+		return mismatch("it was taken under other limits: %+v", saved)
+	}
+	return nil
+}
+
+// seen is a file at a moment: a change to it changes one of these.
+type seen struct {
+	dev, ino   uint64
+	size       int64
+	mtime, age unix.Timespec
+}
+
+// verify reads the files of a snapshot and compares them with its manifest. What
+// was compared once, and was not touched since, is not read again: forks come in
+// numbers.
+func (d *Driver) verify(folder string, m manifest) error {
+	for _, want := range m.Files {
+		if err := d.verifyFile(filepath.Join(folder, want.Name), want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Driver) verifyFile(path string, want savedFile) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return broken("%w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return broken("%w", err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Size != want.Size {
+		return broken("%s has %d bytes, and had %d", want.Name, stat.Size, want.Size)
+	}
+	key := seen{stat.Dev, stat.Ino, stat.Size, stat.Mtim, stat.Ctim}
+	if digest, ok := d.verified.Load(key); ok && digest == want.SHA256 {
+		return nil
+	}
+	got, err := digestFile(f, want.Name)
+	if err != nil {
+		return broken("%w", err)
+	}
+	if got != want {
+		return broken("%s was changed", want.Name)
+	}
+	d.verified.Store(key, want.SHA256)
+	return nil
+}
