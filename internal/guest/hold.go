@@ -69,7 +69,7 @@ func (c *Client) Offsets() map[string]sandbox.Offsets {
 	defer c.mu.Unlock()
 	found := map[string]sandbox.Offsets{}
 	for _, p := range c.channels {
-		if p.move {
+		if p.id == "" {
 			continue
 		}
 		at := p.position()

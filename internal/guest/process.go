@@ -57,7 +57,7 @@ func newProcess(c *Client, channel uint32, open wire.Open) *Process {
 		client:  c,
 		channel: channel,
 		id:      open.ID,
-		move:    open.ID == "",
+		move:    open.Kind == wire.KindPut || open.Kind == wire.KindLock || open.Kind == wire.KindGet,
 		opened:  make(chan struct{}),
 		exited:  make(chan struct{}),
 		ready:   make(chan struct{}, 1),
