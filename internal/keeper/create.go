@@ -107,7 +107,7 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 	if err != nil {
 		return s, err
 	}
-	now := k.Now()
+	now := k.now()
 	s = live.Sandbox{
 		ID: id, Owner: c.ID, Name: req.Name, Session: req.Session, App: req.App, Spec: req.Spec, State: sandbox.StatePending, Worker: worker,
 		Parent: from.parent, Generation: from.generation, CreatedAt: now, ActiveAt: now,
@@ -187,7 +187,7 @@ func (k *Keeper) running(ctx context.Context, id string, w Worker, made live.Mad
 		if s.State, err = s.State.To(sandbox.StateRunning); err != nil {
 			return err
 		}
-		now := k.Now()
+		now := k.now()
 		s.Worker, s.Made, s.StartedAt, s.ActiveAt = w.ID, made, now, now
 		s.Spec.Limits = made.Enforced
 		s.Deadline = deadline(s.Spec.TTL, now)

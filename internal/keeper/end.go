@@ -69,7 +69,7 @@ func (k *Keeper) completing(ctx context.Context, id string, outcome sandbox.Outc
 		if err := tx.Sandboxes().Put(ctx, &s); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&s, event.SandboxCompleting, actor(ctx), k.Now(), map[string]any{"outcome": outcome, "reason": s.Reason}))
+		return tx.Events().Append(ctx, happened(&s, event.SandboxCompleting, actor(ctx), k.now(), map[string]any{"outcome": outcome, "reason": s.Reason}))
 	})
 	k.ended.Wake()
 	return s, err
@@ -97,7 +97,7 @@ func (k *Keeper) finishIn(ctx context.Context, tx store.Tx, s *live.Sandbox, out
 	if s.State, err = s.State.To(outcome.State()); err != nil {
 		return err
 	}
-	s.Outcome, s.Reason, s.EndedAt, s.ExpiresAt, s.Paused = outcome, clip(reason), k.Now(), time.Time{}, ""
+	s.Outcome, s.Reason, s.EndedAt, s.ExpiresAt, s.Paused = outcome, clip(reason), k.now(), time.Time{}, ""
 	if usage != nil {
 		s.Usage = *usage
 	}
@@ -127,7 +127,7 @@ func (k *Keeper) loseExecs(ctx context.Context, tx store.Tx, s *live.Sandbox, ke
 			continue
 		}
 		none := emptyOutput()
-		res := live.ExecResult{Verdict: sandbox.Lost, Cause: why, ExitCode: -1, Stdout: none, Stderr: none, Started: e.StartedAt, Ended: k.Now()}
+		res := live.ExecResult{Verdict: sandbox.Lost, Cause: why, ExitCode: -1, Stdout: none, Stderr: none, Started: e.StartedAt, Ended: k.now()}
 		if err := k.endExec(ctx, tx, e, res, nil); err != nil {
 			return err
 		}
@@ -295,7 +295,7 @@ const maxPage = 1000
 func (k *Keeper) expire(ctx context.Context) error {
 	var list []live.Sandbox
 	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
-		list, err = tx.Sandboxes().Due(ctx, k.Now(), maxPage)
+		list, err = tx.Sandboxes().Due(ctx, k.now(), maxPage)
 		return err
 	})
 	if err != nil {
@@ -324,7 +324,7 @@ func (k *Keeper) expire(ctx context.Context) error {
 // busy puts off the end of a sandbox that was idle as far as was written down,
 // and is not.
 func (k *Keeper) busy(ctx context.Context, s *live.Sandbox) (bool, error) {
-	now := k.Now()
+	now := k.now()
 	if !s.Deadline.IsZero() && !s.Deadline.After(now) {
 		return false, nil
 	}
@@ -386,7 +386,7 @@ func (k *Keeper) giveUpLost(ctx context.Context) error {
 		return err
 	}
 	for _, w := range workers {
-		if w.Connected || k.Now().Sub(w.SeenAt) < k.Back || k.here(w.ID) {
+		if w.Connected || k.now().Sub(w.SeenAt) < k.Back || k.here(w.ID) {
 			continue
 		}
 		var held []live.Sandbox

@@ -37,7 +37,7 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 	c.ID = job.NewID()
 	e = live.Exec{
 		ID: c.ID, Sandbox: s.ID, Owner: s.Owner, Command: c.Command, Dir: c.Dir, User: c.User, TTY: c.TTY, Timeout: c.Timeout,
-		State: live.Running, CreatedAt: k.Now().UTC().Truncate(time.Microsecond),
+		State: live.Running, CreatedAt: k.now(),
 	}
 	e.StartedAt = e.CreatedAt
 	var earlier string
@@ -50,7 +50,7 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 				return err
 			}
 			body, _ := json.Marshal(kept{ExecID: e.ID})
-			if err := tx.Replies().Put(ctx, who.ID, asked.Key, store.Reply{Request: asked.Digest, Body: body, At: k.Now()}); err != nil {
+			if err := tx.Replies().Put(ctx, who.ID, asked.Key, store.Reply{Request: asked.Digest, Body: body, At: k.now()}); err != nil {
 				return err
 			}
 		}
@@ -88,7 +88,7 @@ func (k *Keeper) notStarted(ctx context.Context, e *live.Exec, host hosting, why
 		if err != nil || x.State == live.Done {
 			return err
 		}
-		return k.endExec(ctx, tx, &x, live.ExecResult{Verdict: sandbox.Lost, Cause: "it was not started: " + why.Error(), ExitCode: -1, Stdout: none, Stderr: none, Started: x.StartedAt, Ended: k.Now()}, nil)
+		return k.endExec(ctx, tx, &x, live.ExecResult{Verdict: sandbox.Lost, Cause: "it was not started: " + why.Error(), ExitCode: -1, Stdout: none, Stderr: none, Started: x.StartedAt, Ended: k.now()}, nil)
 	})
 	if err != nil {
 		k.Logger.Error("could not record that an exec was not started", "exec", e.ID, "error", err)
@@ -131,7 +131,7 @@ func briefly(command []string) []string {
 
 // endExec writes the end of an exec down.
 func (k *Keeper) endExec(ctx context.Context, tx store.Tx, e *live.Exec, res live.ExecResult, inline map[string][]byte) error {
-	e.State, e.EndedAt, e.Result = live.Done, k.Now().UTC().Truncate(time.Microsecond), &res
+	e.State, e.EndedAt, e.Result = live.Done, k.now(), &res
 	if !res.Started.IsZero() {
 		e.StartedAt = res.Started
 	}

@@ -114,7 +114,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	life := k.life
 	k.mu.Unlock()
 	if k.Alone {
-		if err := k.failUnmade(ctx, k.Now()); err != nil {
+		if err := k.failUnmade(ctx, k.now()); err != nil {
 			k.Stop()
 			return err
 		}
@@ -138,6 +138,9 @@ func (k *Keeper) Stop() {
 	k.writeTouches(context.WithoutCancel(k.life))
 }
 
+// now is the time, as exactly as it is kept.
+func (k *Keeper) now() time.Time { return k.Now().UTC().Truncate(time.Microsecond) }
+
 // rhythm is how often what has its time is looked for.
 const rhythm = time.Second
 
@@ -156,7 +159,7 @@ func (k *Keeper) tend(ctx context.Context) {
 			continue
 		}
 		for _, step := range []func(context.Context) error{k.expire, k.giveUpLost, func(ctx context.Context) error {
-			return k.failUnmade(ctx, k.Now().Add(-k.Provision-cleanupTime))
+			return k.failUnmade(ctx, k.now().Add(-k.Provision-cleanupTime))
 		}} {
 			if err := step(ctx); err != nil && ctx.Err() == nil {
 				k.Logger.Error("could not look after the sandboxes", "error", err)

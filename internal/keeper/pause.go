@@ -74,7 +74,7 @@ func (k *Keeper) SnapshotSandbox(ctx context.Context, id string, kind live.Snaps
 	}
 	snap = live.Snapshot{
 		ID: name, Sandbox: id, Owner: s.Owner, Kind: kind, Generation: s.Generation + 1, Label: clip(label), Worker: s.Worker,
-		Spec: s.Spec, Made: s.Made, CreatedAt: k.Now().UTC().Truncate(time.Microsecond),
+		Spec: s.Spec, Made: s.Made, CreatedAt: k.now(),
 	}
 	made, err := host.SnapshotSandbox(ctx, live.SnapshotOrder{ID: snap.ID, Sandbox: id, Kind: kind, Generation: snap.Generation})
 	if err != nil {
@@ -93,7 +93,7 @@ func (k *Keeper) SnapshotSandbox(ctx context.Context, id string, kind live.Snaps
 		if err := tx.Sandboxes().AddSnapshot(ctx, &snap); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&x, event.SandboxSnapshotted, actor(ctx), k.Now(), map[string]any{
+		return tx.Events().Append(ctx, happened(&x, event.SandboxSnapshotted, actor(ctx), k.now(), map[string]any{
 			"snapshot": snap.ID, "kind": kind, "generation": snap.Generation, "bytes": snap.Bytes,
 		}))
 	})

@@ -120,7 +120,7 @@ func (k *Keeper) alter(ctx context.Context, id string, t event.Type, data map[st
 		if err := s.State.Demand("change it", sandbox.StateRunning); err != nil {
 			return err
 		}
-		now := k.Now()
+		now := k.now()
 		s.ActiveAt = now
 		if err := change(&s, now); err != nil {
 			return err
@@ -172,7 +172,7 @@ func (k *Keeper) touch(id string, now bool) (time.Time, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if now {
-		k.touched[id] = k.Now()
+		k.touched[id] = k.now()
 	}
 	at, there := k.touched[id]
 	return at, there
@@ -249,7 +249,7 @@ func (k *Keeper) Accounts(ctx context.Context, since time.Time) (list []store.Ac
 	if err != nil {
 		return nil, err
 	}
-	f := store.AccountFilter{Since: since, Now: k.Now()}
+	f := store.AccountFilter{Since: since, Now: k.now()}
 	if !c.SeesAll() {
 		f.Owner = c.ID
 	}
