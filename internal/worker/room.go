@@ -136,7 +136,16 @@ func (r *room) holdMemory(memory int64) {
 	r.memory -= memory
 }
 
-// giveMemory gives back what takeMemory took.
+// giveSlot gives back the slot of a run that has been answered, and whose
+// sandbox is not yet gone: giveMemory follows when it is.
+func (r *room) giveSlot() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slots++
+	r.wake()
+}
+
+// giveMemory gives back what takeMemory took, or the memory of a run.
 func (r *room) giveMemory(memory int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

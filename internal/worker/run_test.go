@@ -187,11 +187,57 @@ func TestRunsAndJobsShareTheRoom(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		s.result(job)
-		// Two at work, and two that are being destroyed behind their answers.
+		// Two at work, and two that are being destroyed behind their answers:
+		// those hold no slot, but their memory.
 		if driver.most > 4 {
 			t.Errorf("%d sandboxes lived at a time", driver.most)
 		}
 	})
+}
+
+// TestMemoryIsGivenBackWithTheSandbox has a driver that takes its time to
+// destroy. Answers do not wait for it, but the memory of what is being
+// destroyed is not given to another: all limits together never come to more
+// than the worker may give.
+func TestMemoryIsGivenBackWithTheSandbox(t *testing.T) {
+	const memory = 1 << 30
+	var driver *counting
+	story(t, func(c *worker.Config) {
+		c.Slots, c.Memory, c.Limits.Memory = 2, memory, memory/2
+		driver = &counting{Driver: slowEnd{c.Drivers["fake"], 5 * time.Second}}
+		c.Drivers = map[string]sandbox.Driver{"fake": driver}
+	}, func(t *testing.T, s *stand) {
+		for i := range 2 {
+			if g := ask(t.Context(), s.runner(), script(fmt.Sprint(i), `true`)); g.err != nil {
+				t.Fatal(g.err)
+			}
+		}
+		pass(time.Second)
+		if g := ask(t.Context(), s.runner(), script("early", `true`)); !fault.Is(g.err, fault.Exhausted) {
+			t.Errorf("while both are destroyed: %+v", g)
+		}
+		pass(10 * time.Second)
+		if g := ask(t.Context(), s.runner(), script("late", `true`)); g.err != nil {
+			t.Errorf("after that: %+v", g)
+		}
+		pass(10 * time.Second)
+		driver.mu.Lock()
+		defer driver.mu.Unlock()
+		if driver.mostMemory != memory || driver.now != 0 {
+			t.Errorf("the limits came to %d, and %d are left", driver.mostMemory, driver.now)
+		}
+	})
+}
+
+// slowEnd is a driver that takes its time to destroy.
+type slowEnd struct {
+	sandbox.Driver
+	takes time.Duration
+}
+
+func (d slowEnd) Destroy(ctx context.Context, h sandbox.Handle) error {
+	<-time.After(d.takes) // virtual
+	return d.Driver.Destroy(ctx, h)
 }
 
 func TestRunsAreRefused(t *testing.T) {

@@ -23,6 +23,7 @@ const collectTimeout = 30 * time.Second
 func (s *shot) do() {
 	defer close(s.gone)
 	defer s.stop(errStopped)
+	defer s.giveMemory()
 	traced, span := s.Tracer.Start(trace.With(s.ctx, trace.Parse(s.order.Trace)), "run", trace.Consumer)
 	span.Set("run", s.order.ID)
 	now := time.Now().UTC()
@@ -56,13 +57,21 @@ func (s *shot) do() {
 	<-s.runs.destroying
 }
 
-// answer gives the room back and lets everybody see the result.
+// giveMemory gives back what the sandbox may use, now that it is gone: the
+// answer goes ahead of that, and what the program left running may still use
+// all of it.
+func (s *shot) giveMemory() {
+	s.room.giveMemory(s.limits.Memory)
+	s.pool.Look()
+}
+
+// answer gives the slot back and lets everybody see the result.
 func (s *shot) answer() {
 	s.result.Ended = time.Now().UTC()
 	if s.err == nil && s.ctx.Err() != nil {
 		s.err = context.Cause(s.ctx)
 	}
-	s.room.give(s.limits.Memory)
+	s.room.giveSlot()
 	s.runs.leave(s)
 	s.out.end()
 	s.pool.Look()

@@ -309,6 +309,9 @@ type counting struct {
 
 	mu        sync.Mutex
 	now, most int
+	// The memory limits of those that live, together, and the most of it.
+	memory     map[string]int64
+	mostMemory int64
 }
 
 type countedBox struct {
@@ -320,6 +323,15 @@ func (c *counting) Create(ctx context.Context, spec sandbox.Spec, report func(sa
 	c.mu.Lock()
 	c.now++
 	c.most = max(c.most, c.now)
+	if c.memory == nil {
+		c.memory = map[string]int64{}
+	}
+	c.memory[spec.ID] = spec.Limits.Memory
+	var sum int64
+	for _, m := range c.memory {
+		sum += m
+	}
+	c.mostMemory = max(c.mostMemory, sum)
 	c.mu.Unlock()
 	box, err := c.Driver.Create(ctx, spec, report)
 	if err != nil || c.hostile == nil {
@@ -332,6 +344,7 @@ func (c *counting) Destroy(ctx context.Context, h sandbox.Handle) error {
 	err := c.Driver.Destroy(ctx, h)
 	c.mu.Lock()
 	c.now--
+	delete(c.memory, h.ID)
 	c.mu.Unlock()
 	return err
 }
