@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -66,8 +67,11 @@ func (m *manifest) bytes() int64 {
 
 // seal puts the files of a snapshot on disk, and then the manifest with their
 // digests.
-func (m *manifest) seal(folder string) error {
+func (m *manifest) seal(ctx context.Context, folder string) error {
 	for _, name := range checkpointFiles() {
+		if ctx.Err() != nil {
+			return fault.New(fault.Unavailable, "seal the snapshot: %w", context.Cause(ctx))
+		}
 		f, err := os.Open(filepath.Join(folder, name))
 		if err != nil {
 			return fmt.Errorf("seal the snapshot: %w", err)

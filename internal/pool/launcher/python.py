@@ -42,6 +42,7 @@ def hold():
             data += more
         return data
 
+    born = posix.uname().nodename
     posix.write(1, b"aurea: ready\n")
     # Exactly as many bytes as there are: those behind them are the program's.
     fields = take(int(take(10))).split(b"\0")
@@ -57,6 +58,17 @@ def hold():
     sys.argv[1:] = args
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[2:] = args
+
+    # In a fork of the sandbox, which has a name of its own, everything that was
+    # seeded by now is what it is in the others: it is seeded again.
+    if posix.uname().nodename != born:
+        for name, renew in (
+            ("random", lambda m: m.seed()),
+            ("numpy.random", lambda m: m.seed()),
+            ("_ssl", lambda m: m.RAND_add(os.urandom(32), 32.0)),
+        ):
+            if name in sys.modules:
+                renew(sys.modules[name])
 
 
 hold()
