@@ -17,6 +17,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/guest/wire"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // CodeVersion is the code of the fault of Connect for a guest that speaks another
@@ -53,6 +54,10 @@ type Client struct {
 	answers  map[uint32]chan wire.Outcome
 	lastID   uint32
 	lastTag  uint32
+	// kinds is what the guest was asked whether it knows it.
+	kinds map[wire.Kind]bool
+	// fileCalls has one for each request about files under way.
+	fileCalls chan struct{}
 }
 
 // Option changes a client.
@@ -100,6 +105,8 @@ func Connect(ctx context.Context, input, output string, since time.Time, options
 		halted:   make(chan struct{}),
 		channels: map[uint32]*Process{},
 		answers:  map[uint32]chan wire.Outcome{},
+
+		fileCalls: make(chan struct{}, maxFileCalls),
 	}
 	for _, option := range options {
 		option(c)
@@ -344,18 +351,39 @@ func errWaiting(ctx context.Context) error {
 
 // asFault turns what a guest answered into an error, or nil.
 func asFault(o wire.Outcome) error {
-	kinds := map[wire.Status]fault.Kind{
-		wire.StatusInvalid:   fault.Invalid,
-		wire.StatusNotFound:  fault.NotFound,
-		wire.StatusConflict:  fault.Conflict,
-		wire.StatusDenied:    fault.Denied,
-		wire.StatusExhausted: fault.Exhausted,
-		wire.StatusInternal:  fault.Internal,
-	}
 	if o.Status == wire.StatusOK {
 		return nil
 	}
-	return fault.New(kinds[o.Status], "%s", o.Message)
+	meaning := meanings()[o.Status]
+	err := fault.New(meaning.kind, "%s", o.Message)
+	if meaning.code != "" {
+		err = err.WithCode(meaning.code)
+	}
+	return err
+}
+
+// meaning is what an outcome is to a caller.
+type meaning struct {
+	kind fault.Kind
+	code string // "" is the kind's
+}
+
+func meanings() map[wire.Status]meaning {
+	return map[wire.Status]meaning{
+		wire.StatusInvalid:    {kind: fault.Invalid},
+		wire.StatusNotFound:   {kind: fault.NotFound},
+		wire.StatusConflict:   {kind: fault.Conflict},
+		wire.StatusDenied:     {kind: fault.Denied},
+		wire.StatusExhausted:  {kind: fault.Exhausted},
+		wire.StatusInternal:   {kind: fault.Internal},
+		wire.StatusExists:     {fault.Conflict, sandbox.CodeExists},
+		wire.StatusNotEmpty:   {fault.Conflict, sandbox.CodeNotEmpty},
+		wire.StatusIsDir:      {fault.Conflict, sandbox.CodeIsDir},
+		wire.StatusNotDir:     {fault.Conflict, sandbox.CodeNotDir},
+		wire.StatusDiskFull:   {fault.Exhausted, sandbox.CodeDiskFull},
+		wire.StatusNotFile:    {fault.Invalid, sandbox.CodeNotFile},
+		wire.StatusPortClosed: {fault.Unavailable, sandbox.CodePortClosed},
+	}
 }
 
 // send writes one frame, unless the sandbox is paused.

@@ -378,9 +378,14 @@ func FuzzHostileGuest(f *testing.F) {
 	f.Add(append(wire.AppendFrame(nil, wire.TypeOpened, 0, 1, wire.Opened{}.Append(nil)),
 		wire.AppendFrame(nil, wire.TypeExit, 0, 1, wire.Exit{Code: 3}.Append(nil))...))
 	f.Add(wire.AppendFrame(nil, wire.TypeDone, 0, 1, wire.Done{Tag: 1}.Append(nil)))
+	f.Add(wire.AppendFrame(nil, wire.TypeOpened, 0, 2, wire.Opened{}.Append(nil)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c := &Client{channels: map[uint32]*Process{}, answers: map[uint32]chan wire.Outcome{}, done: make(chan struct{})}
 		p, err := c.register(wire.Open{Kind: wire.KindExec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		relay, err := c.register(wire.Open{Kind: wire.KindDial})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,8 +403,8 @@ func FuzzHostileGuest(f *testing.F) {
 			}
 		}
 		for i := range p.streams {
-			if len(p.streams[i].data) > wire.Window {
-				t.Fatalf("stream %d holds %d bytes", i+1, len(p.streams[i].data))
+			if len(p.streams[i].data) > wire.Window || len(relay.streams[i].data) > wire.SmallWindow {
+				t.Fatalf("stream %d holds %d and %d bytes", i+1, len(p.streams[i].data), len(relay.streams[i].data))
 			}
 		}
 		if e := p.exit; e != nil && (e.Code < -1 || e.Code > 255 || e.Ended.After(time.Now())) {

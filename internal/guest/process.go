@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -22,6 +23,7 @@ type Process struct {
 	channel uint32
 	id      string
 	move    bool          // a transfer
+	window  int64         // how much of a stream may come ahead of what was taken
 	opened  chan struct{} // closed when outcome is set
 	outcome wire.Opened
 	exited  chan struct{} // closed when exit is set
@@ -53,15 +55,21 @@ type inbox struct {
 func (b *inbox) end() int64 { return b.begin + int64(len(b.data)) }
 
 func newProcess(c *Client, channel uint32, open wire.Open) *Process {
+	// What stands open outlives a pause, and may stand still.
+	standing := open.Kind == wire.KindDial || open.Kind == wire.KindWatch
 	p := &Process{
 		client:  c,
 		channel: channel,
 		id:      open.ID,
-		move:    open.Kind == wire.KindPut || open.Kind == wire.KindLock || open.Kind == wire.KindGet,
+		move:    open.ID == "" && !standing,
+		window:  wire.Window,
 		opened:  make(chan struct{}),
 		exited:  make(chan struct{}),
 		ready:   make(chan struct{}, 1),
 		writing: make(chan struct{}, 1),
+	}
+	if standing {
+		p.window = wire.SmallWindow
 	}
 	for i, from := range []int64{open.Stdout, open.Stderr} {
 		p.streams[i] = inbox{begin: from, acked: from}
@@ -122,7 +130,7 @@ func (p *Process) receiveOutput(h wire.Header, payload []byte) error {
 		return fmt.Errorf("%w: output behind the end of its stream", wire.ErrMalformed)
 	case out.Offset != b.end():
 		return fmt.Errorf("%w: output at %d, expected at %d", wire.ErrMalformed, out.Offset, b.end())
-	case out.Offset+int64(len(out.Data)) > b.acked+wire.Window:
+	case out.Offset+int64(len(out.Data)) > b.acked+p.window:
 		return fmt.Errorf("%w: output beyond the window", wire.ErrMalformed)
 	}
 	p.arrivals++
@@ -160,6 +168,15 @@ func (p *Process) receiveExit(payload []byte) error {
 // Next implements sandbox.Process. Coming back for more says that the frames
 // before are safe with the caller.
 func (p *Process) Next(ctx context.Context) (sandbox.Frame, error) {
+	frame, err := p.pull(ctx)
+	if errors.Is(err, io.EOF) {
+		p.forget(ctx)
+	}
+	return frame, err
+}
+
+// pull is Next of what the guest forgets by itself.
+func (p *Process) pull(ctx context.Context) (sandbox.Frame, error) {
 	for {
 		frame, ack, state := p.take()
 		if ack != nil {
@@ -169,7 +186,6 @@ func (p *Process) Next(ctx context.Context) (sandbox.Frame, error) {
 		case taken:
 			return frame, nil
 		case finished:
-			p.forget(ctx)
 			return sandbox.Frame{}, io.EOF
 		case more:
 		}
@@ -201,7 +217,7 @@ func (p *Process) take() (sandbox.Frame, *wire.Ack, progress) {
 	defer p.mu.Unlock()
 	var ack *wire.Ack
 	for i := range p.streams {
-		if b := &p.streams[i]; b.begin-b.acked >= wire.Window/4 {
+		if b := &p.streams[i]; b.begin-b.acked >= p.window/4 {
 			ack = &wire.Ack{Stdout: p.streams[0].begin, Stderr: p.streams[1].begin}
 		}
 	}

@@ -127,6 +127,8 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		TTY:       true,
 		Pause:     true,
 		Recover:   true,
+		Files:     true,
+		Ports:     true,
 	}
 	if d.config.Image != "" {
 		c.Images = []string{d.config.Image}

@@ -131,7 +131,8 @@ func dials(r *rig) {
 			r.Error("what was closed can be read from")
 		}
 	}
-	if r.h.Kernel {
+	// Not every sandbox has a loopback of the sixth version.
+	if r.h.Kernel && r.say(b, "cat /proc/net/if_inet6 2>/dev/null || true") != "" {
 		r.serve(b, "::1", 8081)
 		if back, err := exchange(r.dial(d, 8081), []byte("six")); err != nil || string(back) != "six" {
 			r.Errorf("at ::1: %q, %v", back, err)

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -218,17 +219,21 @@ func watchUnread(r *rig) {
 	w := r.watch(f, "/workspace", true)
 	r.need(r.h.Kernel, "a harness with a kernel")
 	const long = "a-name-that-is-long-so-that-changes-of-it-take-much-room-in-whatever-they-are-kept-in-until-somebody-reads-them"
-	r.say(b, "i=0; while [ $i -lt 20000 ]; do : > "+long+"$i; rm "+long+"$i; i=$((i+1)); done")
+	const many = 6000
+	r.say(b, fmt.Sprintf("i=0; while [ $i -lt %d ]; do : > %s$i; i=$((i+1)); done", many, long))
 	r.write(f, "/workspace/f", "x")
 	r.wantText("the file", r.read(f, "/workspace/f"), "x")
 	// All were told, or that some were missed.
-	for told := 0; told < 40000; told++ {
+	for created := 0; created < many; {
 		c, err := w.Next(r.ctx)
 		if err != nil {
-			r.Fatalf("after %d: %v", told, err)
+			r.Fatalf("after %d: %v", created, err)
 		}
-		if c.Kind == sandbox.ChangeOverflow {
+		switch c.Kind {
+		case sandbox.ChangeOverflow:
 			return
+		case sandbox.ChangeCreated:
+			created++
 		}
 	}
 }

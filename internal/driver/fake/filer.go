@@ -65,6 +65,9 @@ func (b *box) reach(ctx context.Context, name string) error {
 	if err := b.at(ctx, script{}, stepOther); err != nil {
 		return err
 	}
+	if err := b.awake(); err != nil {
+		return err
+	}
 	return sandbox.CheckPath("path", name)
 }
 

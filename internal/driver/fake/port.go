@@ -34,6 +34,9 @@ func (b *box) Dial(ctx context.Context, port uint16) (net.Conn, error) {
 	if err := b.at(ctx, script{}, stepOther); err != nil {
 		return nil, err
 	}
+	if err := b.awake(); err != nil {
+		return nil, err
+	}
 	if err := b.enterRelay(port); err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ func (d *Driver) Capabilities() sandbox.Capabilities {
 		Pause:     true,
 		Snapshot:  true,
 		Recover:   true,
+		Files:     true,
+		Ports:     true,
 	}
 }
 

@@ -23,6 +23,7 @@ type command struct {
 	process   *process // nil before the start, for ever if there was none
 	exit      *wire.Exit
 	aborted   bool
+	stop      func() // wakes what stands open, so that it sees that; nil without
 	forgotten bool
 }
 
@@ -78,19 +79,35 @@ func (c *command) finished(exit wire.Exit) {
 // move is the goroutine of a transfer.
 func (c *command) move(open wire.Open) {
 	out := &sink{e: c.e, c: c, s: c.streams[0]}
-	var err error
+	var result wire.Outcome
 	switch open.Kind {
 	case wire.KindPut:
-		err = c.e.system.put(open.Path, c.input)
+		result = outcome(c.e.system.put(open.Path, c.input))
 	case wire.KindLock:
-		err = c.e.system.lock(open.Path, c.input)
+		result = outcome(c.e.system.lock(open.Path, c.input))
+	case wire.KindGet:
+		result = outcome(c.e.system.get(open.Path, out))
 	default:
-		err = c.e.system.get(open.Path, out)
+		result = fileOutcome(c.e.system.file(task{
+			open: open, in: c.input, stopped: c.isAborted,
+			out: [2]io.Writer{out, &sink{e: c.e, c: c, s: c.streams[1]}},
+		}))
 	}
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	exit := wire.Exit{Outcome: outcome(err)}
-	if err != nil {
+	c.finish(result)
+}
+
+func (c *command) isAborted() bool {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	return c.aborted
+}
+
+// finish is the end of what is no process. The engine's mu is held.
+func (c *command) finish(result wire.Outcome) {
+	exit := wire.Exit{Outcome: result}
+	if result.Status != wire.StatusOK {
 		exit.Code = 1
 	}
 	c.input.leave()
@@ -105,6 +122,9 @@ func (c *command) move(open wire.Open) {
 func (c *command) abort() {
 	c.aborted = true
 	c.input.stop()
+	if c.stop != nil {
+		c.stop()
+	}
 	c.e.changed.Broadcast()
 }
 

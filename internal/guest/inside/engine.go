@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 
@@ -37,6 +38,8 @@ type Engine struct {
 	partial  map[uint32][]byte
 	commands map[string]*command
 	ended    []*command // acknowledged, oldest first
+	relays   int
+	watches  int
 }
 
 // system is what the engine needs of the machine: real in a sandbox, its own
@@ -51,6 +54,19 @@ type system interface {
 	put(dir string, from io.Reader) error
 	lock(dir string, from io.Reader) error
 	get(path string, to io.Writer) error
+	// file does what a request about single files asks for.
+	file(t task) error
+	// dial connects to a port.
+	dial(port uint16) (*os.File, error)
+	// watch begins to watch files.
+	watch(path string, recursive bool) (watcher, error)
+}
+
+// watcher is what tells of changes to files.
+type watcher interface {
+	// run writes changes until stop is called, or something fails.
+	run(to io.Writer) error
+	stop()
 }
 
 // channel is a worker's view of one command or transfer.
@@ -157,6 +173,17 @@ func (e *Engine) receive(h wire.Header, payload []byte) error {
 			e.acknowledge(ch, [2]int64{ack.Stdout, ack.Stderr})
 		}
 		return nil
+	case wire.TypeKnows:
+		knows, err := wire.DecodeKnows(payload)
+		if err != nil {
+			return err
+		}
+		outcome := wire.Outcome{}
+		if !knows.Kind.Known() {
+			outcome.Status = wire.StatusNotFound
+		}
+		e.reply(h.Channel, knows.Tag, outcome)
+		return nil
 	case wire.TypeForget:
 		if ch := e.channel(h.Channel); ch != nil {
 			e.forget(ch)
@@ -232,7 +259,11 @@ func (e *Engine) open(ch *channel, open wire.Open) *wire.Opened {
 		return e.openExec(ch, open)
 	case wire.KindAttach:
 		return e.openAttach(ch, open)
-	case wire.KindPut, wire.KindLock, wire.KindGet:
+	case wire.KindDial:
+		return e.openRelay(ch, open)
+	case wire.KindWatch:
+		return e.openWatch(ch, open)
+	default:
 		e.openTransfer(ch, open)
 	}
 	return nil
@@ -280,7 +311,7 @@ func (e *Engine) openAttach(ch *channel, open wire.Open) *wire.Opened {
 func (e *Engine) openTransfer(ch *channel, open wire.Open) {
 	c := newCommand(e, "")
 	c.transfer = true
-	c.stdin = open.Kind != wire.KindGet
+	c.stdin = open.Kind == wire.KindPut || open.Kind == wire.KindLock || open.Kind == wire.KindWrite
 	ch.command = c
 	ch.outcome = &wire.Opened{}
 	go c.move(open)

@@ -97,6 +97,17 @@ func (a *actors) get(path string, to io.Writer) error {
 	return err
 }
 
+func (a *actors) file(t task) error {
+	if t.open.Path == "/missing" {
+		return fmt.Errorf("find it: %w", os.ErrNotExist)
+	}
+	return t.do()
+}
+
+func (a *actors) dial(port uint16) (*os.File, error) { return (&linux{}).dial(port) }
+
+func (a *actors) watch(string, bool) (watcher, error) { return nil, os.ErrNotExist }
+
 // play starts an engine with the programs. It ends with the test.
 func play(t *testing.T, a *actors) *stage {
 	t.Helper()

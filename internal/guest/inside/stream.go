@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"cmp"
 	"errors"
 	"io"
 
@@ -18,6 +19,7 @@ type stream struct {
 	base   int64 // offset of the first byte that is held
 	held   []byte
 	taken  int64 // offset up to which some worker has taken it
+	most   int   // how much is held; 0 is what others hold
 	closed bool
 }
 
@@ -25,6 +27,7 @@ func (s *stream) end() int64 { return s.base + int64(len(s.held)) }
 
 // room makes and returns the room for more.
 func (s *stream) room() int {
+	keep := cmp.Or(s.most, keep)
 	if len(s.held) < keep {
 		return keep - len(s.held)
 	}

@@ -20,7 +20,18 @@ const (
 	StatusDenied    Status = 4 // the sandbox's user may not
 	StatusExhausted Status = 5 // the guest keeps as much as it can
 	StatusInternal  Status = 6 // anything else
-	lastStatus             = StatusInternal
+
+	// The outcomes below are said only to who has asked for a kind of Open
+	// that Knows tells of: an older worker would not understand them.
+
+	StatusExists     Status = 7  // something stands where something is to be made
+	StatusNotEmpty   Status = 8  // the folder has entries
+	StatusIsDir      Status = 9  // a folder where a file is meant
+	StatusNotDir     Status = 10 // a file where a folder is meant
+	StatusDiskFull   Status = 11 // no room for the file
+	StatusNotFile    Status = 12 // neither a file nor a folder
+	StatusPortClosed Status = 13 // nobody listens
+	lastStatus              = StatusPortClosed
 )
 
 // MaxMessage bounds the text of an outcome.

@@ -12,6 +12,9 @@
 // Hello and Welcome, is the same in every version: a guest answers a Hello of
 // any in its own and ignores all else of another, and goes on with its work; the
 // worker sees which version answered, and refuses what it does not speak.
+// Within a version guests learn new kinds of Open. An older one would break at
+// such: a worker asks first, by Knows, and pings behind it, so that silence is
+// an answer too.
 //
 // Within a session a worker numbers its channels. A channel is opened by an
 // Open message, which starts a command, finds one, or moves files; everything
@@ -46,6 +49,9 @@ const (
 	// Window is how many bytes of a stream a guest sends ahead of the worker's
 	// acknowledgement.
 	Window = 256 << 10
+	// SmallWindow is the same for connections and watches, of which there are
+	// many that may all stand still.
+	SmallWindow = 64 << 10
 )
 
 // Type says what a frame is.
@@ -62,6 +68,7 @@ const (
 	TypeSignal     Type = 7  // answered by Done
 	TypeAck        Type = 8  // how much output the worker has taken
 	TypeForget     Type = 9  // the worker has all there is to know of this command
+	TypeKnows      Type = 10 // asks for a kind of Open; answered by Done, by older guests not at all
 	TypeHush       Type = 20 // with Tree set: say nothing but answers, until one without it or a Hello; answered by Done
 )
 

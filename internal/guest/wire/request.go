@@ -15,7 +15,28 @@ const (
 	KindPut    Kind = 3 // unpack the channel's input below Path
 	KindGet    Kind = 4 // pack Path onto the channel's output
 	KindLock   Kind = 5 // unpack as Put does, what no command can change
+
+	// The kinds below are asked for by Knows before they are sent, because
+	// older guests do not know them.
+
+	KindStat   Kind = 6  // an Entry of Path onto the output
+	KindList   Kind = 7  // a listing onto the output
+	KindRead   Kind = 8  // bytes of a file onto the output, its Entry onto the second stream
+	KindWrite  Kind = 9  // the channel's input into a file; its Entry onto the output
+	KindMkdir  Kind = 10 // make a folder
+	KindMove   Kind = 11 // give Path another
+	KindCopy   Kind = 12 // copy Path
+	KindRemove Kind = 13 // remove Path
+	KindWatch  Kind = 14 // Changes onto the output
+	KindDial   Kind = 15 // connect the channel to Port
+	lastKind        = KindDial
 )
+
+// Known reports whether this release knows the kind.
+func (k Kind) Known() bool { return k >= KindExec && k <= lastKind }
+
+// File reports whether the kind is about single files.
+func (k Kind) File() bool { return k >= KindStat && k <= KindWatch }
 
 // Open opens a channel.
 type Open struct {
@@ -29,8 +50,11 @@ type Open struct {
 	Cols, Rows uint16
 	// Of Attach: where its output goes on.
 	Stdout, Stderr int64
-	// Of Put, Lock and Get.
+	// Of Put, Lock and Get, and of what is about single files.
 	Path string
+	File File
+	// Of Dial.
+	Port uint16
 }
 
 // maxText bounds a single string of an Open: the kernel takes no longer
@@ -57,6 +81,10 @@ func (o Open) Encode() []byte {
 		b = appendOffset(b, o.Stderr)
 	case KindPut, KindLock, KindGet:
 		b = appendString(b, o.Path)
+	case KindDial:
+		b = binary.BigEndian.AppendUint16(b, o.Port)
+	default:
+		b = o.File.append(appendString(b, o.Path))
 	}
 	return b
 }
@@ -81,9 +109,15 @@ func DecodeOpen(b []byte) (Open, error) {
 		o.Stdout = c.offset("offset")
 		o.Stderr = c.offset("offset")
 	case KindPut, KindLock, KindGet:
-		o.Path = c.string("path", 4096)
+		o.Path = c.string("path", maxPath)
+	case KindDial:
+		o.Port = c.uint16("port")
 	default:
-		c.fail("kind %d is unknown", o.Kind)
+		if !o.Kind.File() {
+			c.fail("kind %d is unknown", o.Kind)
+		}
+		o.Path = c.string("path", maxPath)
+		o.File = c.file()
 	}
 	return o, c.end()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func TestOpenComesBackAsItWent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringN(0, 20, -1)
 		var o Open
-		switch o.Kind = Kind(rapid.IntRange(1, 4).Draw(t, "kind")); o.Kind {
+		switch o.Kind = Kind(rapid.IntRange(1, int(lastKind)).Draw(t, "kind")); o.Kind {
 		case KindExec:
 			o.ID = rapid.StringN(0, 16, 64).Draw(t, "id")
 			o.Args = rapid.SliceOfN(text, 0, 5).Draw(t, "args")
@@ -28,8 +29,18 @@ func TestOpenComesBackAsItWent(t *testing.T) {
 		case KindAttach:
 			o.ID = rapid.StringN(0, 16, 64).Draw(t, "id")
 			o.Stdout, o.Stderr = rapid.Int64Range(0, 1<<56).Draw(t, "out"), rapid.Int64Range(0, 1<<56).Draw(t, "err")
+		case KindPut, KindLock, KindGet:
+			o.Path = text.Draw(t, "path")
+		case KindDial:
+			o.Port = rapid.Uint16().Draw(t, "port")
 		default:
 			o.Path = text.Draw(t, "path")
+			o.File = File{
+				To: text.Draw(t, "to"), Mode: rapid.Uint32().Draw(t, "mode"),
+				Depth: rapid.Uint16().Draw(t, "depth"), Most: rapid.Uint32().Draw(t, "most"),
+				Offset: rapid.Int64Range(0, 1<<56).Draw(t, "offset"), Length: rapid.Int64Range(-1, 1<<56-1).Draw(t, "length"),
+				Recursive: rapid.Bool().Draw(t, "recursive"),
+			}
 		}
 		back, err := DecodeOpen(o.Encode())
 		if err != nil {
@@ -95,10 +106,61 @@ func TestMalformed(t *testing.T) {
 		"stream 3":        func() error { _, err := DecodeOutput(Output{Stream: 3}.Append(nil)); return err },
 		"huge offset":     func() error { _, err := DecodeAck(bytes.Repeat([]byte{255}, 16)); return err },
 		"short nonce":     func() error { _, err := DecodeNonce([]byte{1}); return err },
+		"a path upwards":  func() error { _, err := DecodeEntry(Entry{Name: "a/../b"}.Append(nil)); return err },
+		"an absolute one": func() error { _, err := DecodeEntry(Entry{Name: "/a"}.Append(nil)); return err },
+		"a folder's name": func() error { _, err := DecodeEntry(Entry{Name: "a/"}.Append(nil)); return err },
+		"a NUL byte":      func() error { _, err := DecodeEntry(Entry{Name: "a\x00"}.Append(nil)); return err },
+		"a file of sorts": func() error { _, err := DecodeEntry(Entry{Type: 9}.Append(nil)); return err },
+		"a setuid bit":    func() error { _, err := DecodeEntry(Entry{Mode: 0o4755}.Append(nil)); return err },
+		"no end of list":  func() error { _, _, err := DecodeList(AppendListed(nil, Entry{Name: "a"}), 9); return err },
+		"out of order":    func() error { _, _, err := DecodeList(listOf("b", "a"), 9); return err },
+		"the same twice":  func() error { _, _, err := DecodeList(listOf("a", "a"), 9); return err },
+		"too many listed": func() error { _, _, err := DecodeList(listOf("a", "b"), 1); return err },
+		"a huge change":   func() error { _, _, _, err := NextChange([]byte{255, 255, 255, 255}); return err },
+		"unknown change":  func() error { _, _, _, err := NextChange(Change{Kind: 9}.Append(nil)); return err },
+		"changed upwards": func() error { _, _, _, err := NextChange(Change{Kind: 1, Name: ".."}.Append(nil)); return err },
 	} {
 		if err := decode(); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func listOf(names ...string) []byte {
+	var b []byte
+	for _, name := range names {
+		b = AppendListed(b, Entry{Name: name, Type: FileRegular})
+	}
+	return AppendListEnd(b, false)
+}
+
+func TestFilesComeBackAsTheyWent(t *testing.T) {
+	t.Parallel()
+	e := Entry{Name: "a/b c", Type: FileLink, Mode: 0o751, Size: 7, ModTime: time.Unix(3, 4), Target: "../x"}
+	if back, err := DecodeEntry(e.Append(nil)); err != nil || !back.ModTime.Equal(e.ModTime) || back.Target != e.Target || back.Name != e.Name || back.Mode != e.Mode {
+		t.Errorf("%+v, %v", back, err)
+	}
+	list, more, err := DecodeList(AppendListEnd(AppendListed(nil, e), true), 1)
+	if err != nil || !more || len(list) != 1 || list[0].Name != e.Name {
+		t.Errorf("%+v %v %v", list, more, err)
+	}
+	first, second := Change{Kind: ChangeRenamed, Type: FileFolder, Name: "to", From: "from"}, Change{Kind: ChangeOverflow}
+	b := second.Append(first.Append(nil))
+	for i := range b { // a change comes only when it is whole
+		_, rest, whole, err := NextChange(b[:i])
+		if err != nil || whole != (i >= len(first.Append(nil))) || !whole && len(rest) != i {
+			t.Fatalf("%d bytes: %v, %v", i, whole, err)
+		}
+	}
+	one, rest, _, err := NextChange(b)
+	if err != nil || one != first {
+		t.Errorf("%+v, %v", one, err)
+	}
+	if two, rest, _, err := NextChange(rest); err != nil || two != second || len(rest) != 0 {
+		t.Errorf("%+v, %v", two, err)
+	}
+	if k, err := DecodeKnows(Knows{Tag: 5, Kind: KindDial}.Append(nil)); err != nil || k != (Knows{Tag: 5, Kind: KindDial}) {
+		t.Errorf("%+v, %v", k, err)
 	}
 }
 
@@ -191,17 +253,64 @@ func FuzzDecodeFrames(f *testing.F) {
 	})
 }
 
+// FuzzDecodeFiles is what a guest says of files: no name may lead out of what
+// was asked for, and nothing be more than was.
+func FuzzDecodeFiles(f *testing.F) {
+	f.Add(Entry{Name: "a", Type: FileLink, Target: "/x"}.Append(nil))
+	f.Add(listOf("a", "a/b", "c"))
+	f.Add(Change{Kind: ChangeRenamed, Name: "a", From: "b"}.Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		check := func(names ...string) {
+			for _, name := range names {
+				if len(name) > maxPath || path.Join("/root", name) != "/root" && path.Join("/root", name) != "/root/"+name {
+					t.Fatalf("%q", name)
+				}
+			}
+		}
+		if e, err := DecodeEntry(b); err == nil {
+			check(e.Name)
+			if e.Mode > 0o777 || e.Size < 0 || e.Type > lastFileType || len(e.Target) > maxPath {
+				t.Fatalf("%+v", e)
+			}
+		}
+		if list, _, err := DecodeList(b, 3); err == nil {
+			if len(list) > 3 {
+				t.Fatalf("%d entries", len(list))
+			}
+			for _, e := range list {
+				check(e.Name)
+			}
+		}
+		for rest := b; ; {
+			c, behind, whole, err := NextChange(rest)
+			if err != nil || !whole {
+				return
+			}
+			check(c.Name, c.From)
+			if len(behind) >= len(rest) {
+				t.Fatal("no end")
+			}
+			rest = behind
+		}
+	})
+}
+
 // FuzzDecodeRequests is a worker's payloads, as the guest decodes them. What
 // decodes must encode to the same again.
 func FuzzDecodeRequests(f *testing.F) {
 	f.Add(Open{Kind: KindExec, ID: "a", Args: []string{"x"}, Env: []string{"A=b"}}.Encode())
 	f.Add(Open{Kind: KindAttach, ID: "a", Stdout: 1}.Encode())
 	f.Add(Open{Kind: KindGet, Path: "/a"}.Encode())
+	f.Add(Open{Kind: KindMove, Path: "/a", File: File{To: "/b"}}.Encode())
+	f.Add(Open{Kind: KindDial, Port: 80}.Encode())
 	f.Add(Control{Tag: 1, Signal: 9, Tree: true}.Append(nil))
 	f.Add(Ack{Stdout: 1}.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if o, err := DecodeOpen(b); err == nil && !bytes.Equal(o.Encode(), b) {
 			t.Fatalf("open %+v", o)
+		}
+		if k, err := DecodeKnows(b); err == nil && !bytes.Equal(k.Append(nil), b) {
+			t.Fatalf("knows %+v", k)
 		}
 		if c, err := DecodeControl(b); err == nil && !bytes.Equal(c.Append(nil), b) {
 			t.Fatalf("control %+v", c)
