@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -336,16 +337,17 @@ func (a *API) downloadTar(ctx context.Context, in *tarInput) (*huma.StreamRespon
 // lateWriter begins an answer with its first byte, so that what fails before is
 // answered as a problem.
 type lateWriter struct {
-	slow  *slowWriter
-	begin func(http.Header)
-	begun bool
+	slow   *slowWriter
+	begin  func(http.Header)
+	status int // 0 is 200
+	begun  bool
 }
 
 func (w *lateWriter) start() {
 	if !w.begun {
 		w.begun = true
 		w.begin(w.slow.Header())
-		w.slow.WriteHeader(http.StatusOK)
+		w.slow.WriteHeader(cmp.Or(w.status, http.StatusOK))
 	}
 }
 

@@ -285,7 +285,10 @@ func (s *execStream) send(name string, facts map[string]any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.out.buf.WriteString("id: " + s.id() + "\nevent: " + name + "\ndata: ")
+	if s.next != nil {
+		s.out.buf.WriteString("id: " + s.id() + "\n")
+	}
+	s.out.buf.WriteString("event: " + oneLine(name) + "\ndata: ")
 	s.out.buf.Write(data)
 	s.out.buf.WriteString("\n\n")
 	return s.out.flush()

@@ -52,6 +52,10 @@ type Keeper interface {
 	SignalExec(ctx context.Context, id string, signal int, tree bool) error
 	KillExec(ctx context.Context, id, by string) (live.Exec, error)
 
+	// Files are those of a sandbox that runs, one by one.
+	Files(ctx context.Context, id string) (sandbox.Filer, error)
+	// BeforeWrite takes a snapshot of the files.
+	BeforeWrite(ctx context.Context, id, path string) (live.Snapshot, error)
 	PutFiles(ctx context.Context, id, dir string, tar io.Reader) error
 	GetFiles(ctx context.Context, id, path string, w io.Writer) error
 }
@@ -113,6 +117,7 @@ func (a *API) registerSandboxes() {
 	a.registerSnapshots()
 	a.registerExecs()
 	a.registerTar()
+	a.registerFiles()
 }
 
 type createSandboxInput struct{ Exchange }

@@ -56,7 +56,7 @@ type ForkBody struct {
 type snapshotOutput struct{ Body SandboxSnapshotBody }
 
 type snapshotsOutput struct {
-	Link string         `header:"Link"`
+	Link string                `header:"Link"`
 	Body []SandboxSnapshotBody `nullable:"false"`
 }
 
