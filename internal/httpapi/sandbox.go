@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -54,6 +55,8 @@ type Keeper interface {
 
 	// Files are those of a sandbox that runs, one by one.
 	Files(ctx context.Context, id string) (sandbox.Filer, error)
+	// DialSandbox connects to a port of one that runs.
+	DialSandbox(ctx context.Context, id string, port uint16) (net.Conn, error)
 	// BeforeWrite takes a snapshot of the files.
 	BeforeWrite(ctx context.Context, id, path string) (live.Snapshot, error)
 	PutFiles(ctx context.Context, id, dir string, tar io.Reader) error
@@ -118,6 +121,7 @@ func (a *API) registerSandboxes() {
 	a.registerExecs()
 	a.registerTar()
 	a.registerFiles()
+	a.registerPorts()
 }
 
 type createSandboxInput struct{ Exchange }

@@ -110,7 +110,7 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 	now := k.now()
 	s = live.Sandbox{
 		ID: id, Owner: c.ID, Name: req.Name, Session: req.Session, App: req.App, Spec: req.Spec, State: sandbox.StatePending, Worker: worker,
-		Parent: from.parent, Generation: from.generation, CreatedAt: now, ActiveAt: now,
+		Parent: from.parent, Generation: from.generation, CreatedAt: now, ActiveAt: now, LinkKey: live.NewLinkKey(),
 	}
 	pending := happened(&s, event.SandboxPending, c.ID, now, map[string]any{"name": s.Name, "image": s.Spec.Image, "driver": s.Spec.Driver, "parent": s.Parent})
 	if s.State, err = s.State.To(sandbox.StateCreating); err != nil {

@@ -72,6 +72,8 @@ type Sandbox struct {
 	// Parent is the sandbox that it was forked from, or "".
 	Parent string
 	Usage  sandbox.Usage // when it ended, or was last looked at
+	// LinkKey is what links to its ports are signed with.
+	LinkKey []byte
 
 	CreatedAt time.Time
 	StartedAt time.Time

@@ -36,7 +36,11 @@ type Config struct {
 	// Origins are foreign origins ("https://host[:port]") whose pages may
 	// change things.
 	Origins []string
-	Logger  *slog.Logger
+	// Aside names a handler for host names that are not the door's own, such as
+	// those of what it carries elsewhere; nil is none, for one or for all. Such
+	// requests are logged and not checked.
+	Aside  func(host string) http.Handler
+	Logger *slog.Logger
 	// Observe is told of every request that was answered: its method, the
 	// pattern of the route that matched ("" for none), the status, how long it
 	// took. It may be nil.
@@ -55,6 +59,9 @@ func Wrap(next http.Handler, cfg Config) (http.Handler, error) {
 	h := origin.Handler(next)
 	h = checkHost(h, cfg)
 	h = safeHeaders(h)
+	if cfg.Aside != nil {
+		h = aside(h, cfg.Aside)
+	}
 	return watch(h, cfg), nil
 }
 

@@ -64,3 +64,14 @@ func isLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }
+
+// aside hands requests for other host names on.
+func aside(next http.Handler, find func(host string) http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := find(bareHost(r.Host)); h != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

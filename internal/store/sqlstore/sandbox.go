@@ -58,12 +58,13 @@ type sandboxBody struct {
 	Usage      sandbox.Usage   `json:"usage"`
 	ActiveAt   int64           `json:"active_at"`
 	Deadline   int64           `json:"deadline,omitempty"`
+	LinkKey    []byte          `json:"link_key,omitempty"`
 }
 
 func bodyOf(s *live.Sandbox) (string, error) {
 	body, err := json.Marshal(sandboxBody{
 		Spec: s.Spec, Outcome: s.Outcome, Reason: s.Reason, Paused: s.Paused, Made: s.Made,
-		Generation: s.Generation, Parent: s.Parent, Usage: s.Usage, ActiveAt: micros(s.ActiveAt), Deadline: micros(s.Deadline),
+		Generation: s.Generation, Parent: s.Parent, Usage: s.Usage, ActiveAt: micros(s.ActiveAt), Deadline: micros(s.Deadline), LinkKey: s.LinkKey,
 	})
 	if err != nil {
 		return "", fmt.Errorf("encode sandbox: %w", err)
@@ -227,7 +228,7 @@ func scanSandbox(row Row) (live.Sandbox, error) {
 	}
 	s.Spec, s.Outcome, s.Reason, s.Paused, s.Made = body.Spec, body.Outcome, body.Reason, body.Paused, body.Made
 	s.Generation, s.Parent, s.Usage = body.Generation, body.Parent, body.Usage
-	s.ActiveAt, s.Deadline = timeOf(body.ActiveAt), timeOf(body.Deadline)
+	s.ActiveAt, s.Deadline, s.LinkKey = timeOf(body.ActiveAt), timeOf(body.Deadline), body.LinkKey
 	s.CreatedAt, s.StartedAt, s.EndedAt, s.ExpiresAt = timeOf(created), timeOf(started), timeOf(ended), timeOf(due)
 	return s, nil
 }

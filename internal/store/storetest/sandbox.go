@@ -34,7 +34,7 @@ func fullSandbox(t *testing.T) *live.Sandbox {
 	s.Paused, s.Worker, s.Generation, s.Parent = live.Frozen, "worker "+odd, 1<<40, "parent"
 	s.Usage = sandbox.Usage{CPU: time.Second, PeakMemory: 9, Processes: 3}
 	s.StartedAt, s.ActiveAt, s.ExpiresAt = moment(2), moment(3), moment(9)
-	s.Deadline = moment(8)
+	s.Deadline, s.LinkKey = moment(8), live.NewLinkKey()
 	return s
 }
 
