@@ -33,6 +33,7 @@ type benchSandboxOptions struct {
 	only        []string
 	data, runsc string
 	json        bool
+	kept        int
 }
 
 func benchSandbox() *cobra.Command {
@@ -45,6 +46,11 @@ func benchSandbox() *cobra.Command {
 			"process, runc, runsc and Docker, in turns. Needs root.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.kept > 0 && len(o.only) == 0 || slices.Contains(o.only, "kept") {
+				if err := o.keep(cmd); err != nil || len(o.only) == 1 {
+					return err
+				}
+			}
 			result, err := o.measure(cmd.Context(), cmd.ErrOrStderr())
 			if len(result.Rows) == 0 {
 				return err
@@ -60,11 +66,50 @@ func benchSandbox() *cobra.Command {
 	f.IntVar(&o.lives.Rounds, "rounds", 20, "lives of each, one after the other")
 	f.IntVar(&o.lives.Idle, "idle", 50, "sandboxes that wait at once, for their memory")
 	f.IntVar(&o.lives.Rate, "rate", 40, "lives of each, several at once, for the rate")
-	f.StringSliceVar(&o.only, "only", nil, "measure only these, such as gvisor, runsc, bare")
+	f.IntVar(&o.kept, "kept", 20, "rounds of calls about kept sandboxes over HTTP; 0 leaves them out")
+	f.StringSliceVar(&o.only, "only", nil, "measure only these, such as kept, gvisor, runsc, bare")
 	f.StringVar(&o.runsc, "runsc", "", "gVisor's own program; by default runsc beside this binary")
 	f.StringVar(&o.data, "data", "", "data folder whose images to use; the first run takes one of the host")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
+}
+
+// keep measures sandboxes that are kept, over HTTP.
+func (o *benchSandboxOptions) keep(cmd *cobra.Command) error {
+	if os.Geteuid() != 0 {
+		return fault.New(fault.Invalid, "measuring sandboxes needs root")
+	}
+	ctx := cmd.Context()
+	b, err := newBench(cmd.ErrOrStderr(), false)
+	if err != nil {
+		return err
+	}
+	cfg, err := imagesOf(o.data)
+	if err != nil {
+		return err
+	}
+	var servers []*bench.Server
+	for _, env := range [][]string{nil, {"AUREA_POOL=python=0", "AUREA_POOL_MAX=0"}} {
+		b.Progress("starting a manager and a worker")
+		s, err := b.Serve(ctx, cfg.ImageDir(), append(env, "AUREA_CONCURRENCY=16")...)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		servers = append(servers, s)
+	}
+	result, err := b.Kept(ctx, servers[0], servers[1], max(o.kept, 1))
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+	}
+	if err := result.Print(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout())
+	return err
 }
 
 func (o *benchSandboxOptions) measure(ctx context.Context, progress io.Writer) (result bench.Sandboxes, err error) {

@@ -36,7 +36,8 @@ func fileBody(f sandbox.FileInfo) FileBody {
 	}
 }
 
-type filePath struct {
+// FilePath is the input of an operation on one file.
+type FilePath struct {
 	SandboxPath
 	Path string `query:"path" required:"true" maxLength:"4095" doc:"An absolute path in the sandbox." example:"/workspace/notes.txt"`
 }
@@ -88,7 +89,7 @@ func (a *API) registerFiles() {
 }
 
 type listFilesInput struct {
-	filePath
+	FilePath
 	Depth int `query:"depth" minimum:"1" maximum:"256" default:"1" doc:"How deep; 1 is the folder's own entries."`
 	Limit int `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"At most so many."`
 }
@@ -118,7 +119,7 @@ func (a *API) listFiles(ctx context.Context, in *listFilesInput) (*listFilesOutp
 	return out, nil
 }
 
-func (a *API) statFile(ctx context.Context, in *filePath) (*fileOutput, error) {
+func (a *API) statFile(ctx context.Context, in *FilePath) (*fileOutput, error) {
 	f, err := a.filesFor(ctx, in.ID, in.Path)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (a *API) statFile(ctx context.Context, in *filePath) (*fileOutput, error) {
 }
 
 type removeFileInput struct {
-	filePath
+	FilePath
 	Recursive bool `query:"recursive" doc:"Whether a folder goes with all below it."`
 }
 
@@ -144,7 +145,7 @@ func (a *API) removeFile(ctx context.Context, in *removeFileInput) (*struct{}, e
 }
 
 type readFileInput struct {
-	filePath
+	FilePath
 	Range string `header:"Range" maxLength:"100" doc:"bytes=FIRST-LAST; one range."`
 }
 
@@ -241,7 +242,7 @@ func parseRange(text string) (offset, length int64, ranged bool, err error) {
 }
 
 type writeFileInput struct {
-	filePath
+	FilePath
 	Mode     string `query:"mode" maxLength:"5" doc:"Its permissions, in octal; as they were, or 0644, where it is left out." example:"0755"`
 	Snapshot bool   `query:"snapshot_before_write" doc:"Take a snapshot of the files before, and name it in the header X-Snapshot."`
 }
@@ -340,7 +341,7 @@ func (a *API) fromTo(ctx context.Context, in *SandboxPath, do func(sandbox.Filer
 }
 
 type watchFilesInput struct {
-	filePath
+	FilePath
 	Recursive bool `query:"recursive" doc:"Whether all below it is watched too."`
 }
 

@@ -40,7 +40,7 @@ func (k *Keeper) PauseSandbox(ctx context.Context, id string, how live.Paused) (
 }
 
 // aside is the name of the checkpoint that a sandbox was put aside as.
-func aside(id string) string { return "aside-" + id }
+func aside(id string) string { return "aside" + id }
 
 // ResumeSandbox lets a sandbox go on. Its time to live counts anew.
 func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, error) {
