@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,10 @@ func (a *API) registerFiles() {
 	register(a, route{
 		method: http.MethodPost, path: base + "/copy", action: policy.Control, id: "copyFile", tag: "files", summary: "Copy a file or a folder", status: http.StatusNoContent, body: FromToBody{},
 	}, a.copyFile)
+	register(a, route{
+		method: http.MethodPost, path: base + "/patch", action: policy.Control, id: "patchFiles", tag: "files", summary: "Apply a unified diff",
+		detail: "The body is the diff, as git or diff -u write it; its names are below path. All of it is applied, or, where something does not fit, nothing: 409 with patch_conflict.",
+	}, a.patchFiles)
 	register(a, route{
 		method: http.MethodGet, path: base + "/watch", action: policy.Read, id: "watchFiles", tag: "files", summary: "Follow what happens to files", answers: []string{sse},
 		detail: "A stream of events created, modified, deleted, renamed, whose data is {\"path\", \"from\", \"type\"}; overflow says that some were missed, so that a look is needed.",
@@ -405,4 +410,48 @@ func (a *API) sendChanges(ctx context.Context, s *execStream, w sandbox.Watch) e
 			return err
 		}
 	}
+}
+
+type patchInput struct {
+	SandboxPath
+	Path     string `query:"path" maxLength:"4095" default:"/workspace" doc:"The folder that the names in the diff are below."`
+	Snapshot bool   `query:"snapshot_before_write" doc:"Take a snapshot of the files before, and name it in the header X-Snapshot."`
+}
+
+// PatchedBody is what a patch did to one file.
+type PatchedBody struct {
+	Path   string  `json:"path"`
+	From   *string `json:"from" doc:"What it was called, if it was renamed."`
+	Change string  `json:"change" enum:"created,modified,deleted,renamed"`
+}
+
+type patchOutput struct {
+	Snapshot string        `header:"X-Snapshot"`
+	Body     []PatchedBody `nullable:"false"`
+}
+
+func (a *API) patchFiles(ctx context.Context, in *patchInput) (*patchOutput, error) {
+	if err := checkAbsolute(in.Path); err != nil {
+		return nil, err
+	}
+	diff, err := io.ReadAll(http.MaxBytesReader(in.w, in.r.Body, maxFeed))
+	if err != nil {
+		return nil, bodyFault(err, maxFeed)
+	}
+	out := &patchOutput{Body: []PatchedBody{}}
+	if in.Snapshot {
+		snap, err := a.cfg.Keeper.BeforeWrite(ctx, in.ID, in.Path)
+		if err != nil {
+			return nil, err
+		}
+		out.Snapshot = snap.ID
+	}
+	list, err := a.cfg.Keeper.PatchFiles(ctx, in.ID, in.Path, bytes.NewReader(diff))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		out.Body = append(out.Body, PatchedBody{Path: p.Path, From: orNull(p.From), Change: p.Change})
+	}
+	return out, nil
 }

@@ -55,6 +55,8 @@ type Keeper interface {
 
 	// Files are those of a sandbox that runs, one by one.
 	Files(ctx context.Context, id string) (sandbox.Filer, error)
+	// PatchFiles applies a unified diff, all of it or nothing.
+	PatchFiles(ctx context.Context, id, dir string, diff io.Reader) ([]live.Patched, error)
 	// DialSandbox connects to a port of one that runs.
 	DialSandbox(ctx context.Context, id string, port uint16) (net.Conn, error)
 	// BeforeWrite takes a snapshot of the files.

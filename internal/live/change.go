@@ -33,3 +33,10 @@ type Piece struct {
 	Offset int64
 	Data   []byte // the reader's until it returns
 }
+
+// Patched is what a patch did to one file.
+type Patched struct {
+	Path   string // absolute
+	From   string // what it was called, if it was renamed
+	Change string // "created", "modified", "deleted", "renamed"
+}
