@@ -278,7 +278,7 @@ func (s *execStream) piece(stream sandbox.Stream, data []byte) error {
 	return s.send(name, facts)
 }
 
-func (s *execStream) send(name string, facts map[string]any) error {
+func (s *execStream) send(name string, facts any) error {
 	data, err := json.Marshal(facts) // has no line breaks: they are escaped
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
@@ -114,6 +115,7 @@ func (a *API) registerSandboxes() {
 	}, a.resumeSandbox)
 	register(a, route{
 		method: http.MethodGet, path: "/sandboxes/{sandbox}/stats", action: policy.Read, id: "getSandboxStats", tag: "sandboxes", summary: "Measure a sandbox",
+		detail: "With Accept: text/event-stream again and again, every interval seconds, until it has ended.", answers: []string{sse}, one: SandboxStatsBody{},
 	}, a.sandboxStats)
 	register(a, route{
 		method: http.MethodGet, path: "/usage", action: policy.Read, id: "getUsage", tag: "sandboxes", summary: "Add up what sandboxes have used",
@@ -276,14 +278,66 @@ type SandboxStatsBody struct {
 	At    time.Time `json:"at"`
 }
 
-type sandboxStatsOutput struct{ Body SandboxStatsBody }
+type statsInput struct {
+	SandboxPath
+	Interval float64 `query:"interval" minimum:"0.1" maximum:"3600" default:"1" doc:"With a stream: seconds between two events."`
+}
 
-func (a *API) sandboxStats(ctx context.Context, in *SandboxPath) (*sandboxStatsOutput, error) {
+func statsBody(s live.Stats) SandboxStatsBody {
+	return SandboxStatsBody{SandboxUsageBody: *sandboxUsage(s.Usage), Execs: s.Execs, At: s.At.UTC()}
+}
+
+func (a *API) sandboxStats(ctx context.Context, in *statsInput) (*huma.StreamResponse, error) {
 	s, err := a.cfg.Keeper.SandboxStats(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxStatsOutput{Body: SandboxStatsBody{SandboxUsageBody: *sandboxUsage(s.Usage), Execs: s.Execs, At: s.At.UTC()}}, nil
+	if !strings.Contains(in.r.Header.Get("Accept"), sse) {
+		return &huma.StreamResponse{Body: func(huma.Context) { writeJSON(in.w, http.StatusOK, statsBody(s)) }}, nil
+	}
+	leave, err := a.streams.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(huma.Context) {
+		defer leave()
+		out := &execStream{out: &eventWriter{out: newSlowWriter(in.w)}}
+		defer out.out.out.done()
+		if err := a.streamStats(ctx, in, out, s); err != nil && ctx.Err() == nil {
+			guard.NoteError(ctx, err)
+		}
+	}}, nil
+}
+
+// streamStats measures a sandbox again and again, until it has ended.
+func (a *API) streamStats(ctx context.Context, in *statsInput, out *execStream, s live.Stats) error {
+	out.out.out.Header().Set("Content-Type", sse)
+	out.out.out.Header().Set("X-Accel-Buffering", "no")
+	out.out.out.WriteHeader(http.StatusOK)
+	ctx, over := a.untilEnding(ctx)
+	defer over()
+	tick := time.NewTicker(time.Duration(in.Interval * float64(time.Second)))
+	defer tick.Stop()
+	for {
+		if err := out.send("stats", statsBody(s)); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		x, err := a.cfg.Keeper.Sandbox(ctx, in.ID)
+		if err == nil && x.State.Ended() {
+			return out.send("end", sandboxBody(&x))
+		}
+		if err == nil {
+			s, err = a.cfg.Keeper.SandboxStats(ctx, in.ID)
+		}
+		if err != nil && !fault.Is(err, fault.Unavailable) { // its worker may come back
+			return err
+		}
+	}
 }
 
 type usageInput struct {
