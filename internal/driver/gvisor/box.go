@@ -28,8 +28,10 @@ type Box struct {
 	dir    string
 	turn   chan struct{} // held by who pauses or resumes
 	paused bool          // by who holds the turn
-	done   chan struct{} // closed when the sandbox is dead
-	gone   atomic.Bool   // destroyed: nothing of it is left to ask
+	// verified is the driver's.
+	verified *sync.Map
+	done     chan struct{} // closed when the sandbox is dead
+	gone     atomic.Bool   // destroyed: nothing of it is left to ask
 
 	watched chan struct{} // closed when the watcher has ended
 	once    sync.Once
@@ -61,18 +63,20 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 		return nil, err
 	}
 	b := &Box{
-		Box:     guest.Box{ID: r.Handle.ID, Env: r.Env, Client: client},
-		handle:  r.Handle,
-		state:   r.State,
-		image:   [2]string{r.State.Image, r.State.Digest},
-		sentry:  sentry,
-		group:   group,
-		memory:  memory,
-		dir:     dir,
-		paused:  paused,
-		turn:    make(chan struct{}, 1),
-		done:    make(chan struct{}),
-		watched: make(chan struct{}),
+		Box:    guest.Box{ID: r.Handle.ID, Env: r.Env, Client: client},
+		handle: r.Handle,
+		state:  r.State,
+		image:  [2]string{r.State.Image, r.State.Digest},
+		sentry: sentry,
+		group:  group,
+		memory: memory,
+		dir:    dir,
+		paused: paused,
+
+		verified: &d.verified,
+		turn:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
+		watched:  make(chan struct{}),
 	}
 	b.limits.Store(&r.Limits)
 	go b.watch()

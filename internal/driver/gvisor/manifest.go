@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,17 +68,13 @@ func (m *manifest) bytes() int64 {
 
 // seal puts the files of a snapshot on disk, and then the manifest with their
 // digests.
-func (m *manifest) seal(ctx context.Context, folder string) error {
+func (m *manifest) seal(ctx context.Context, folder string, verified *sync.Map) error {
 	for _, name := range checkpointFiles() {
 		if ctx.Err() != nil {
 			return fault.New(fault.Unavailable, "seal the snapshot: %w", context.Cause(ctx))
 		}
-		f, err := os.Open(filepath.Join(folder, name))
+		saved, err := sealFile(filepath.Join(folder, name), verified)
 		if err != nil {
-			return fmt.Errorf("seal the snapshot: %w", err)
-		}
-		saved, err := digestFile(f, name)
-		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 			return fmt.Errorf("seal the snapshot: %w", err)
 		}
 		m.Files = append(m.Files, saved)
@@ -94,6 +91,27 @@ func (m *manifest) seal(ctx context.Context, folder string) error {
 		return fmt.Errorf("write the manifest: %w", err)
 	}
 	return errors.Join(syncFolder(folder), syncFolder(filepath.Dir(folder)))
+}
+
+// sealFile puts a file on disk, and reads it meanwhile.
+func sealFile(path string, verified *sync.Map) (savedFile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return savedFile{}, err
+	}
+	defer func() { _ = f.Close() }()
+	synced := make(chan error, 1)
+	go func() { synced <- f.Sync() }()
+	saved, err := digestFile(f, filepath.Base(path))
+	if err := errors.Join(err, <-synced); err != nil {
+		return savedFile{}, err
+	}
+	key, err := look(f)
+	if err != nil {
+		return savedFile{}, err
+	}
+	verified.Store(key, saved.SHA256)
+	return saved, nil
 }
 
 func writeSynced(path string, body []byte) error {
@@ -182,6 +200,17 @@ type seen struct {
 	mtime, age unix.Timespec
 }
 
+func look(f *os.File) (seen, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return seen{}, fmt.Errorf("look at %s: %w", filepath.Base(f.Name()), err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return seen{}, fmt.Errorf("%s is no file", filepath.Base(f.Name()))
+	}
+	return seen{stat.Dev, stat.Ino, stat.Size, stat.Mtim, stat.Ctim}, nil
+}
+
 // verify reads the files of a snapshot and compares them with its manifest. What
 // was compared once, and was not touched since, is not read again: forks come in
 // numbers.
@@ -200,14 +229,13 @@ func (d *Driver) verifyFile(path string, want savedFile) error {
 		return broken("%w", err)
 	}
 	defer func() { _ = f.Close() }()
-	var stat unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+	key, err := look(f)
+	if err != nil {
 		return broken("%w", err)
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Size != want.Size {
-		return broken("%s has %d bytes, and had %d", want.Name, stat.Size, want.Size)
+	if key.size != want.Size {
+		return broken("%s has %d bytes, and had %d", want.Name, key.size, want.Size)
 	}
-	key := seen{stat.Dev, stat.Ino, stat.Size, stat.Mtim, stat.Ctim}
 	if digest, ok := d.verified.Load(key); ok && digest == want.SHA256 {
 		return nil
 	}

@@ -56,7 +56,7 @@ func (b *Box) snapshot(ctx context.Context, folder string, o sandbox.SnapshotOpt
 		return sandbox.Snapshot{}, err
 	}
 	m := b.manifest(o.Generation)
-	if err := m.seal(ctx, folder); err != nil {
+	if err := m.seal(ctx, folder, b.verified); err != nil {
 		return sandbox.Snapshot{}, err
 	}
 	return sandbox.Snapshot{Generation: o.Generation, Bytes: m.bytes(), Offsets: offsets}, nil

@@ -546,3 +546,42 @@ func BenchmarkSnapshot(b *testing.B) {
 	b.ReportMetric(float64(size)/(1<<20), "MiB")
 	b.ReportMetric(float64(memory)/(1<<20), "fork-peak-MiB")
 }
+
+// BenchmarkFork is ten forks of one snapshot, one after the other, up to the first
+// answer of each; and what memory of the host's they take together.
+func BenchmarkFork(b *testing.B) {
+	const forks = 10
+	d := open(b, stateDir(b))
+	defer d.Close()
+	box := drivertest.Create(b, d, sandbox.Spec{})
+	defer drivertest.Destroy(b, d, box)
+	p := begin(b, box, sandbox.ExecSpec{Command: []string{"python3", "-c", "import json, random; print('up', flush=True); input()"}, Stdin: true})
+	until(b, p, "up")
+	where := filepath.Join(b.TempDir(), "snapshot")
+	if _, err := box.(sandbox.Snapshotter).Snapshot(b.Context(), where, sandbox.SnapshotOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	var times []time.Duration
+	var memory int64
+	for b.Loop() {
+		began := time.Now()
+		var made []sandbox.Box
+		for range forks {
+			f := drivertest.Create(b, d, sandbox.Spec{Restore: where})
+			runTrue(b, f)
+			made = append(made, f)
+		}
+		times = append(times, time.Since(began))
+		memory = 0
+		for _, f := range made {
+			u, err := f.Usage(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			memory += u.PeakMemory
+			drivertest.Destroy(b, d, f)
+		}
+	}
+	report(b, times)
+	b.ReportMetric(float64(memory)/forks/(1<<20), "peak-MiB/fork")
+}
