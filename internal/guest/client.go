@@ -17,7 +17,6 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/guest/wire"
-	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // CodeVersion is the code of the fault of Connect for a guest that speaks another
@@ -347,89 +346,6 @@ func (c *Client) await(ctx context.Context, answer <-chan wire.Outcome) error {
 
 func errWaiting(ctx context.Context) error {
 	return fault.New(fault.Unavailable, "wait for the sandbox: %w", context.Cause(ctx))
-}
-
-// asFault turns what a guest answered into an error, or nil.
-func asFault(o wire.Outcome) error {
-	if o.Status == wire.StatusOK {
-		return nil
-	}
-	meaning := meanings()[o.Status]
-	err := fault.New(meaning.kind, "%s", o.Message)
-	if meaning.code != "" {
-		err = err.WithCode(meaning.code)
-	}
-	return err
-}
-
-// meaning is what an outcome is to a caller.
-type meaning struct {
-	kind fault.Kind
-	code string // "" is the kind's
-}
-
-func meanings() map[wire.Status]meaning {
-	return map[wire.Status]meaning{
-		wire.StatusInvalid:    {kind: fault.Invalid},
-		wire.StatusNotFound:   {kind: fault.NotFound},
-		wire.StatusConflict:   {kind: fault.Conflict},
-		wire.StatusDenied:     {kind: fault.Denied},
-		wire.StatusExhausted:  {kind: fault.Exhausted},
-		wire.StatusInternal:   {kind: fault.Internal},
-		wire.StatusExists:     {fault.Conflict, sandbox.CodeExists},
-		wire.StatusNotEmpty:   {fault.Conflict, sandbox.CodeNotEmpty},
-		wire.StatusIsDir:      {fault.Conflict, sandbox.CodeIsDir},
-		wire.StatusNotDir:     {fault.Conflict, sandbox.CodeNotDir},
-		wire.StatusDiskFull:   {fault.Exhausted, sandbox.CodeDiskFull},
-		wire.StatusNotFile:    {fault.Invalid, sandbox.CodeNotFile},
-		wire.StatusPortClosed: {fault.Unavailable, sandbox.CodePortClosed},
-	}
-}
-
-// send writes one frame, unless the sandbox is paused.
-func (c *Client) send(ctx context.Context, t wire.Type, flags uint8, channel uint32, payload []byte) error {
-	c.mu.Lock()
-	err := c.refusal()
-	c.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return c.push(ctx, t, flags, channel, payload)
-}
-
-// push writes one frame. It goes out whole or not at all.
-func (c *Client) push(ctx context.Context, t wire.Type, flags uint8, channel uint32, payload []byte) error {
-	if len(payload) > wire.MaxRequest {
-		return fmt.Errorf("a frame of %d bytes is too long", len(payload))
-	}
-	select {
-	case c.turn <- struct{}{}:
-	case <-c.done:
-		return c.ended().err
-	case <-ctx.Done():
-		return errWaiting(ctx)
-	}
-	defer func() { <-c.turn }()
-	return c.transmit(ctx, t, flags, channel, payload)
-}
-
-// transmit is push for who has the turn.
-func (c *Client) transmit(ctx context.Context, t wire.Type, flags uint8, channel uint32, payload []byte) error {
-	stop := interruptible(ctx, c.in.SetWriteDeadline)
-	defer stop()
-	frame := wire.AppendFrame(make([]byte, 0, wire.HeaderSize+len(payload)), t, flags, channel, payload)
-	_, err := c.in.Write(frame)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
-		return errPaused
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errWaiting(ctx)
-	case errors.Is(err, unix.EPIPE), errors.Is(err, os.ErrClosed):
-		return errGone
-	}
-	return fmt.Errorf("write to the guest: %w", err)
 }
 
 // read takes the guest's frames until the session is over. It is the client's

@@ -18,6 +18,7 @@ type inflow struct {
 	window int
 	ahead  int
 	asked  []asked
+	cut    bool
 }
 
 // asked is a piece of input whose taking was not told yet.
@@ -84,31 +85,53 @@ func (f *inflow) took(o wire.Outcome) error {
 	return asFault(o)
 }
 
-// send sends a piece, and asks to be told when it was taken.
+// send sends a piece, and asks to be told when it was taken. A piece that was
+// cut off ends the flow: nobody would tell when that was.
 func (f *inflow) send(ctx context.Context, piece []byte) (n int, err error) {
 	c := f.p.client
-	for n < len(piece) {
-		in := wire.Input{Data: piece[n:min(len(piece), n+wire.MaxInput)]}
-		var answer <-chan wire.Outcome
-		if n+len(in.Data) == len(piece) {
-			if in.Tag, answer, err = c.expect(); err != nil {
-				return n, err
-			}
-		}
-		if err := c.send(ctx, wire.TypeInput, 0, f.p.channel, in.Append(nil)); err != nil {
-			if in.Tag != 0 {
-				c.drop(in.Tag)
-			}
-			// Nobody will say when these were taken: the window is smaller now.
+	if f.cut {
+		return 0, fault.New(fault.Unavailable, "what was sent before was cut off")
+	}
+	tag, answer, err := c.expect()
+	if err != nil {
+		return 0, err
+	}
+	frames, rest := whole(f.p.channel, piece, tag)
+	if len(frames) > 0 {
+		sent, err := c.sendWhole(ctx, frames)
+		n = sent * wire.MaxInput
+		if err != nil {
+			f.cut = n > 0
+			c.drop(tag)
 			return n, err
 		}
-		if in.Tag != 0 {
-			f.asked = append(f.asked, asked{tag: in.Tag, answer: answer, size: len(piece)})
-		}
-		n += len(in.Data)
-		f.ahead += len(in.Data)
 	}
-	return n, nil
+	if len(rest) > 0 {
+		if err := c.send(ctx, wire.TypeInput, 0, f.p.channel, wire.Input{Tag: tag, Data: rest}.Append(nil)); err != nil {
+			f.cut = n > 0
+			c.drop(tag)
+			return n, err
+		}
+	}
+	f.asked = append(f.asked, asked{tag: tag, answer: answer, size: len(piece)})
+	f.ahead += len(piece)
+	return len(piece), nil
+}
+
+// whole puts what fills frames into such, and returns the rest. The last of a
+// piece has the tag.
+func whole(channel uint32, piece []byte, tag uint32) (frames, rest []byte) {
+	frames = make([]byte, 0, len(piece)+len(piece)/wire.MaxInput*(wire.HeaderSize+4))
+	payload := make([]byte, 0, wire.MaxRequest)
+	for len(piece) >= wire.MaxInput {
+		in := wire.Input{Data: piece[:wire.MaxInput]}
+		if piece = piece[wire.MaxInput:]; len(piece) == 0 {
+			in.Tag = tag
+		}
+		payload = in.Append(payload[:0])
+		frames = wire.AppendFrame(frames, wire.TypeInput, 0, channel, payload)
+	}
+	return frames, piece
 }
 
 // drop stops listening for answers.
