@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"io"
+	"net"
 
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -57,6 +58,12 @@ type Host interface {
 	// got before a fault is of no use.
 	PutFiles(ctx context.Context, id, dir string, tar io.Reader) error
 	GetFiles(ctx context.Context, id, path string, w io.Writer) error
+	// Files are the files of a sandbox, one by one. Whether there is such a
+	// sandbox the calls on it say. Paths are valid UTF-8; in names that come out
+	// what is not is replaced.
+	Files(id string) sandbox.Filer
+	// DialSandbox connects to a port in a sandbox, as sandbox.Dialer does.
+	DialSandbox(ctx context.Context, id string, port uint16) (net.Conn, error)
 }
 
 // CodeNoSandbox is the code of the fault that says that a worker does not have

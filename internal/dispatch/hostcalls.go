@@ -11,13 +11,14 @@ import (
 )
 
 // maxPath bounds a path in a sandbox.
-const maxPath = 4096
+const maxPath = sandbox.MaxPath
 
 // CheckSandboxPath refuses what is no absolute path in a sandbox. What it leads
-// to is the sandbox's own business.
+// to is the sandbox's own business. It crosses as JSON, which would change bytes
+// that are no text.
 func CheckSandboxPath(field, p string) error {
-	if !strings.HasPrefix(p, "/") || len(p) > maxPath || strings.ContainsRune(p, 0) {
-		return fault.Field(field, "must be an absolute path of at most %d bytes", maxPath)
+	if err := sandbox.CheckPath(field, p); err != nil {
+		return err
 	}
 	if !utf8.ValidString(p) {
 		return fault.Field(field, "must be valid UTF-8")
@@ -66,12 +67,7 @@ func CheckAdjust(id string, l sandbox.Limits) error {
 
 // CheckSnapshotID refuses what is no id of a snapshot: it becomes the name of a
 // folder.
-func CheckSnapshotID(field, id string) error {
-	if err := (sandbox.Spec{ID: id}).Validate(); err != nil {
-		return fault.Field(field, "must be 1 to 40 lower-case letters and digits")
-	}
-	return nil
-}
+func CheckSnapshotID(field, id string) error { return CheckExecID(field, id) }
 
 // CheckSnapshotOrder refuses an order that is out of bounds.
 func CheckSnapshotOrder(o live.SnapshotOrder) error {
@@ -178,4 +174,41 @@ func CheckTerminalSize(s live.Size) error {
 		return fault.Field("cols", "a terminal has at least one column and one row")
 	}
 	return nil
+}
+
+// CheckFileInfo refuses what no file can be.
+func CheckFileInfo(f sandbox.FileInfo) error {
+	const most = 3 * sandbox.MaxPath // bytes that are no text grow on the way
+	if len(f.Path) > most || len(f.Name) > most || len(f.Target) > most {
+		return fault.Field("path", "is too long")
+	}
+	if f.Size < 0 || f.Mode > sandbox.MaxFileMode {
+		return fault.Field("mode", "size and mode are out of range")
+	}
+	return checkFileType(f.Type)
+}
+
+func checkFileType(t sandbox.FileType) error {
+	switch t {
+	case sandbox.TypeFile, sandbox.TypeDir, sandbox.TypeLink, sandbox.TypeOther:
+		return nil
+	}
+	return fault.Field("type", "is not a type of file")
+}
+
+// CheckChange refuses what cannot happen to a file.
+func CheckChange(c sandbox.Change) error {
+	const most = 3 * sandbox.MaxPath
+	if len(c.Path) > most || len(c.From) > most {
+		return fault.Field("path", "is too long")
+	}
+	switch c.Kind {
+	case sandbox.ChangeCreated, sandbox.ChangeModified, sandbox.ChangeDeleted, sandbox.ChangeRenamed, sandbox.ChangeOverflow:
+	default:
+		return fault.Field("kind", "is not a kind of change")
+	}
+	if c.Type == "" {
+		return nil
+	}
+	return checkFileType(c.Type)
 }

@@ -121,6 +121,8 @@ type Sandbox struct {
 	execs     map[*Exec]struct{}
 	destroyed bool
 	spent     string // says which limit has been used up
+	paused    bool
+	pausing   chan struct{} // closed and replaced when paused has changed
 }
 
 // Open makes a sandbox and returns it RUNNING. What the driver cannot enforce
@@ -168,7 +170,7 @@ func start(ctx context.Context, opts Options, box Box) *Sandbox {
 		opts: opts, box: box, log: opts.Logger.With("sandbox", box.Handle().ID),
 		life: life, leave: leave,
 		turn: make(chan struct{}, 1), over: make(chan struct{}), condemned: make(chan string, 1),
-		status: Status{State: StateRunning}, execs: map[*Exec]struct{}{},
+		status: Status{State: StateRunning}, execs: map[*Exec]struct{}{}, pausing: make(chan struct{}),
 	}
 	s.tasks.Add(1)
 	go s.watch() //nolint:contextcheck // a sandbox outlives the call that opens it

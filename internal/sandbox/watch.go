@@ -33,33 +33,63 @@ func (e *Exec) run(timeout time.Duration) {
 
 // await returns the exit, after killing the process when its time is up or
 // somebody asks for it. The time of a process that waits for its work begins
-// with that.
+// with that, and does not pass while the sandbox is paused.
 func (e *Exec) await(timeout time.Duration, exits <-chan Exit, giveUp context.CancelCauseFunc) Exit {
 	var begun <-chan struct{}
 	if len(e.mark) > 0 {
 		begun, timeout = e.begun, 0
 	}
-	var expired <-chan time.Time
-	for {
-		if timeout > 0 {
-			timer := time.NewTimer(timeout)
-			defer timer.Stop()
-			expired = timer.C
-		}
+	for left := timeout; ; {
+		paused, pausing := e.sandbox.pausedNow()
+		clock := newClock(left, paused)
 		select {
 		case exit := <-exits:
+			clock.stop()
 			return exit
 		case <-e.sandbox.box.Done():
+			clock.stop()
 			return await(exits, deathWait, giveUp, errUnseen)
 		case <-begun:
+			clock.stop()
 			begun, timeout = nil, e.given()
+			left = timeout
+			continue
+		case <-pausing:
+			left = clock.stop()
 			continue
 		case <-e.stop:
-		case <-expired:
+			clock.stop()
+		case <-clock.expired:
 			e.decide(Timeout, fmt.Sprintf("ran longer than %s", timeout))
 		}
 		return e.kill(exits, giveUp)
 	}
+}
+
+// clock measures a time that may stand still.
+type clock struct {
+	timer   *time.Timer
+	expired <-chan time.Time // nil where no time passes
+	began   time.Time
+	left    time.Duration
+}
+
+func newClock(left time.Duration, paused bool) clock {
+	c := clock{left: left, began: time.Now()}
+	if left > 0 && !paused {
+		c.timer = time.NewTimer(left)
+		c.expired = c.timer.C
+	}
+	return c
+}
+
+// stop returns what is left of the time.
+func (c clock) stop() time.Duration {
+	if c.timer == nil {
+		return c.left
+	}
+	c.timer.Stop()
+	return max(c.left-time.Since(c.began), 1)
 }
 
 // kill ends the whole tree. A process that survives takes its sandbox with it:
@@ -67,6 +97,9 @@ func (e *Exec) await(timeout time.Duration, exits <-chan Exit, giveUp context.Ca
 func (e *Exec) kill(exits <-chan Exit, giveUp context.CancelCauseFunc) Exit {
 	s := e.sandbox
 	for range killTries {
+		if exit, over := e.awaitResume(exits, giveUp); over {
+			return exit
+		}
 		bounded, cancel := context.WithTimeoutCause(s.life, killWait, errKill)
 		if err := e.proc.Signal(bounded, sigKill, true); err != nil {
 			s.log.Debug("kill process", "exec", e.ID(), "error", err)
@@ -88,6 +121,24 @@ func (e *Exec) kill(exits <-chan Exit, giveUp context.CancelCauseFunc) Exit {
 		return exit
 	case <-s.box.Done():
 		return await(exits, deathWait, giveUp, errUnseen)
+	}
+}
+
+// awaitResume waits until the sandbox is not paused: nothing in it dies before. It
+// returns the exit where that comes first.
+func (e *Exec) awaitResume(exits <-chan Exit, giveUp context.CancelCauseFunc) (Exit, bool) {
+	for {
+		paused, changed := e.sandbox.pausedNow()
+		if !paused {
+			return Exit{}, false
+		}
+		select {
+		case <-changed:
+		case exit := <-exits:
+			return exit, true
+		case <-e.sandbox.box.Done():
+			return await(exits, deathWait, giveUp, errUnseen), true
+		}
 	}
 }
 

@@ -27,6 +27,12 @@ type pastBox struct {
 	execs   []*pastExec
 }
 
+// detached is a command that could not be met yet.
+type detached struct {
+	past *pastExec
+	exec *keptExec
+}
+
 // pastExec is what it wrote down of a command.
 type pastExec struct {
 	order   live.Command
@@ -156,7 +162,7 @@ var errHalfMade = fault.New(fault.NotFound, "it was not made when the worker end
 func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 	k := &kept{
 		run: r, order: p.order, image: p.made.Image, limits: p.made.Enforced, made: *p.made, memory: p.memory, paused: p.paused,
-		log: r.log.With("sandbox", p.order.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}),
+		log: r.log.With("sandbox", p.order.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1),
 		execs: map[string]*keptExec{}, closing: p.closing,
 	}
 	k.ledger.path, k.ledger.log = r.base.boxFolder(k.order.ID)+"/"+boxName, k.log
@@ -224,6 +230,9 @@ func (k *kept) meet(ctx context.Context, p *pastBox) error {
 		return err
 	}
 	k.box = box
+	if p.paused == live.Frozen {
+		box.AssumePaused()
+	}
 	return nil
 }
 
@@ -288,12 +297,17 @@ func (k *kept) attach(ctx context.Context, x *pastExec, e *keptExec) {
 		k.then(func() { e.endedBefore(*x.ended) })
 		return
 	}
-	from, counted, err := e.out.resume()
-	if err == nil {
-		from.Started = x.began
-		e.in.resume(counted, !x.order.Open)
-		err = e.attach(ctx, from)
+	if k.paused != "" {
+		if _, _, err := e.out.resume(); err != nil {
+			k.log.Error("could not read the output of a command", "exec", x.order.ID, "error", err)
+		}
+		close(e.ready)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.detached = append(k.detached, detached{x, e})
+		return
 	}
+	err := e.attach(ctx, x)
 	switch {
 	case err == nil:
 		close(e.ready)
@@ -319,7 +333,14 @@ func (k *kept) dead() bool {
 	}
 }
 
-func (e *keptExec) attach(ctx context.Context, from sandbox.Resume) error {
+// attach goes on with a command from where its spool ends.
+func (e *keptExec) attach(ctx context.Context, x *pastExec) error {
+	from, counted, err := e.out.resume()
+	if err != nil {
+		return err
+	}
+	from.Started = x.began
+	e.in.resume(counted, !x.order.Open)
 	bounded, cancel := context.WithTimeoutCause(ctx, recoverTimeout, errSilent)
 	defer cancel()
 	exec, err := e.of.box.Attach(bounded, e.order.ID, e.options(), from)

@@ -36,6 +36,7 @@ type kept struct {
 	ready  chan struct{} // closed when it was opened, or could not be
 	gone   chan struct{} // closed when nothing of it is left but what is told
 	ending chan struct{} // closed when it is to be ended
+	turn   chan struct{} // holds one token while somebody pauses, resumes or saves it
 
 	// Set before ready is closed.
 	err error
@@ -50,9 +51,12 @@ type kept struct {
 	memory  int64         // what it takes of what the worker may give
 	execs   map[string]*keptExec
 	running int
-	untold  int      // execs whose end was not told
-	told    bool     // so was its own
-	after   []func() // what is to be done once all that was taken over is named
+	untold  int  // execs whose end was not told
+	told    bool // so was its own
+	// detached are commands of an earlier process that cannot be met while the
+	// sandbox stands still.
+	detached []detached
+	after    []func() // what is to be done once all that was taken over is named
 }
 
 // newKept finds out what an order means here. Nothing is made yet.
@@ -62,7 +66,7 @@ func (r *run) newKept(o live.Order) (*kept, error) {
 	}
 	k := &kept{
 		run: r, order: o, image: cmp.Or(o.Spec.Image, r.Image, r.DefaultImage()), limits: overLimits(r.Limits, o.Spec.Limits),
-		log: r.log.With("sandbox", o.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}),
+		log: r.log.With("sandbox", o.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1),
 		execs: map[string]*keptExec{},
 	}
 	k.order.Files = nil
@@ -203,7 +207,13 @@ func (k *kept) acquire(ctx context.Context) (box *sandbox.Sandbox, warm bool, er
 		if err := k.ledger.add(boxEntry{Handle: &handle}); err != nil {
 			return nil, false, errors.Join(err, h.Sandbox.Close(ctx))
 		}
-		return h.Sandbox, true, nil
+		if err := tidyUp(ctx, h.Sandbox); err == nil {
+			return h.Sandbox, true, nil
+		}
+		// One that waited and is not well is no reason to fail.
+		if err := h.Sandbox.Close(ctx); err != nil {
+			k.log.Error("could not destroy a sandbox that had waited", "error", err)
+		}
 	}
 	spec := sandbox.Spec{
 		ID: k.order.ID, Image: k.image, Env: k.order.Spec.Env, Limits: k.limits, Network: k.order.Spec.Network,
@@ -317,7 +327,14 @@ func (k *kept) finish() {
 		end.Outcome, end.Reason = sandbox.OutcomeUncleaned, line(err.Error())
 	}
 	k.live.Add(-1)
+	k.mu.Lock()
+	unmet := k.detached
+	k.detached = nil
+	k.mu.Unlock()
 	k.ended(end, err)
+	for _, d := range unmet {
+		d.exec.lost(sandbox.Killed, "the end of the sandbox", d.past.began)
+	}
 }
 
 // ended notes the end of the sandbox, all of whose processes have ended.

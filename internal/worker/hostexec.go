@@ -232,12 +232,15 @@ func (e *keptExec) starved() bool {
 
 // process returns what runs, or why there is nothing.
 func (e *keptExec) process() (*sandbox.Exec, error) {
+	e.of.mu.Lock()
+	paused := e.of.paused != ""
+	e.of.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.result != nil:
 		return nil, errExecEnded
-	case e.exec == nil:
+	case paused || e.exec == nil:
 		return nil, errPaused
 	}
 	return e.exec, nil

@@ -135,14 +135,17 @@ func (s *spool) counted() (all [counts]int64, err error) {
 	return all, nil
 }
 
-// resume opens what an earlier process spooled, and returns where it ends.
+// resume opens what an earlier process spooled, and returns where it ends. It can
+// be done again.
 func (s *spool) resume() (from sandbox.Resume, all [counts]int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if all, err = s.counted(); err != nil {
 		return from, all, err
 	}
+	defer s.wake()
 	for i := range s.streams {
+		s.close(&s.streams[i].file)
 		if err := s.reopen(i); err != nil {
 			return from, all, fmt.Errorf("open spool: %w", err)
 		}

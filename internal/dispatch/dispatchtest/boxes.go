@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,8 @@ type Boxes struct {
 	Idle
 	// Tell is called with each end, one at a time; nil is nobody.
 	Tell func(dispatch.TellRequest)
+	// Dial connects to a port of any sandbox; nil is that nobody listens.
+	Dial func(ctx context.Context, port uint16) (net.Conn, error)
 
 	mu    sync.Mutex
 	boxes map[string]*memoryBox
@@ -35,11 +38,13 @@ type Boxes struct {
 var _ dispatch.Receiver = (*Boxes)(nil)
 
 type memoryBox struct {
-	order  live.Order
-	made   live.Made
-	paused bool
-	execs  map[string]*memoryExec
-	files  map[string][]byte // tars, by where they were put
+	order   live.Order
+	made    live.Made
+	paused  bool
+	execs   map[string]*memoryExec
+	files   map[string][]byte // tars, by where they were put
+	single  map[string]memoryFile
+	watches []*memoryWatch
 }
 
 type memoryExec struct {
@@ -105,7 +110,7 @@ func (b *Boxes) OpenSandbox(_ context.Context, o live.Order) (live.Made, error) 
 		b.boxes = map[string]*memoryBox{}
 	}
 	if b.boxes[o.ID] == nil {
-		b.boxes[o.ID] = &memoryBox{order: o, execs: map[string]*memoryExec{}, files: map[string][]byte{}, made: live.Made{
+		b.boxes[o.ID] = &memoryBox{order: o, execs: map[string]*memoryExec{}, files: map[string][]byte{}, single: map[string]memoryFile{}, made: live.Made{
 			Driver: "memory", Isolation: "none", Image: cmp.Or(o.Spec.Image, "host"), Enforced: o.Spec.Limits, Started: time.Now().UTC().Truncate(time.Millisecond),
 		}}
 	}
@@ -122,6 +127,9 @@ func (b *Boxes) EndSandbox(_ context.Context, c live.Closing) error {
 	}
 	for _, e := range box.execs {
 		b.endExec(e, sandbox.Killed, "the end of the sandbox", -1)
+	}
+	for _, w := range box.watches {
+		_ = w.Close()
 	}
 	delete(b.boxes, c.ID)
 	b.tell(dispatch.TellRequest{Sandboxes: []live.Ended{{ID: c.ID, Outcome: c.Outcome, Reason: c.Reason, At: time.Now().UTC()}}})

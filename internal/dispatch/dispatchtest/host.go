@@ -47,6 +47,15 @@ func RunHost(t *testing.T, h HostHarness) {
 		"a refusal of the worker keeps kind and code":  hostRefusal,
 		"the end of ctx ends a call about a sandbox":   hostCtx,
 		"a snapshot is ordered and its result arrives": snapshotOrdered,
+		"files are read and written one by one":        fileByFile,
+		"a file that breaks off is not written":        fileBreaks,
+		"a watch tells of changes and ends":            fileWatched,
+		"a watch ends with its sandbox":                watchEnds,
+		"a port is reached both ways":                  portReached,
+		"a port can be closed in one direction":        portHalfClosed,
+		"many slow connections hold up nobody":         slowPorts,
+		"a connection keeps deadlines":                 portDeadlines,
+		"a port that is closed is told":                portClosed,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package dispatchtest
 import (
 	"context"
 	"io"
+	"net"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -76,3 +77,38 @@ func (NoHost) PutFiles(_ context.Context, id, _ string, _ io.Reader) error { ret
 
 // GetFiles knows no sandbox.
 func (NoHost) GetFiles(_ context.Context, id, _ string, _ io.Writer) error { return noSandbox(id) }
+
+// Files are those of no sandbox.
+func (NoHost) Files(id string) sandbox.Filer { return noFiles{id} }
+
+// DialSandbox knows no sandbox.
+func (NoHost) DialSandbox(_ context.Context, id string, _ uint16) (net.Conn, error) {
+	return nil, noSandbox(id)
+}
+
+// noFiles are the files of a sandbox that is not there.
+type noFiles struct{ id string }
+
+func (n noFiles) Stat(context.Context, string) (sandbox.FileInfo, error) {
+	return sandbox.FileInfo{}, noSandbox(n.id)
+}
+
+func (n noFiles) List(context.Context, string, int, int) ([]sandbox.FileInfo, bool, error) {
+	return nil, false, noSandbox(n.id)
+}
+
+func (n noFiles) ReadFile(context.Context, string, int64, int64, io.Writer) (sandbox.FileInfo, error) {
+	return sandbox.FileInfo{}, noSandbox(n.id)
+}
+
+func (n noFiles) WriteFile(context.Context, string, uint32, io.Reader) (sandbox.FileInfo, error) {
+	return sandbox.FileInfo{}, noSandbox(n.id)
+}
+
+func (n noFiles) Mkdir(context.Context, string, uint32) error { return noSandbox(n.id) }
+func (n noFiles) Move(context.Context, string, string) error  { return noSandbox(n.id) }
+func (n noFiles) Copy(context.Context, string, string) error  { return noSandbox(n.id) }
+func (n noFiles) Remove(context.Context, string, bool) error  { return noSandbox(n.id) }
+func (n noFiles) Watch(context.Context, string, bool) (sandbox.Watch, error) {
+	return nil, noSandbox(n.id)
+}

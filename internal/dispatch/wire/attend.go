@@ -84,7 +84,7 @@ func (m *commanded) serve(ctx context.Context, c *conn) error {
 	srv := &http.Server{
 		Handler:           m,
 		Protocols:         reversed(),
-		HTTP2:             pings(),
+		HTTP2:             commandedBy(),
 		ReadHeaderTimeout: Dead, // a manager that upgrades and then says nothing
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
 		ConnState: func(_ net.Conn, s http.ConnState) {

@@ -69,14 +69,24 @@ func (l *listener) Close() error {
 // Addr is the near end of the connection.
 func (l *listener) Addr() net.Addr { return l.addr }
 
-// pings makes either end of HTTP/2 notice a dead peer.
+// pings makes either end of HTTP/2 notice a dead peer. A stream that nobody
+// reads holds little memory.
 func pings() *http.HTTP2Config {
 	return &http.HTTP2Config{
-		MaxConcurrentStreams: 1000,
-		SendPingTimeout:      Quiet,
-		PingTimeout:          Dead,
-		WriteByteTimeout:     Dead,
+		MaxConcurrentStreams:      4000,
+		MaxReceiveBufferPerStream: 512 << 10,
+		SendPingTimeout:           Quiet,
+		PingTimeout:               Dead,
+		WriteByteTimeout:          Dead,
 	}
+}
+
+// commandedBy is for the end of the stream that takes commands. All of them
+// share what may be on its way, so one must not be able to take all of it.
+func commandedBy() *http.HTTP2Config {
+	c := pings()
+	c.MaxReceiveBufferPerConnection = 4<<20 - 1 // the most that there can be
+	return c
 }
 
 // reversed speaks HTTP/2 and nothing else.

@@ -27,9 +27,11 @@ const (
 	frameProblem byte = 3
 	frameData    byte = 4
 	frameEnd     byte = 5
+	frameCredit  byte = 6
 
-	frameHead = 1 + 4
-	pieceHead = 1 + 8
+	frameHead   = 1 + 4
+	pieceHead   = 1 + 8
+	creditBytes = 4
 )
 
 // appendPiece appends a frame with a piece of output.
@@ -110,6 +112,8 @@ func mostOf(kind byte) int64 {
 		return maxProblem
 	case frameData:
 		return dispatch.MaxChunk
+	case frameCredit:
+		return creditBytes
 	}
 	return 0
 }

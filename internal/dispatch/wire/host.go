@@ -2,11 +2,9 @@ package wire
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"io"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -44,6 +42,11 @@ func (p place) check() error {
 // ask posts a command about sandboxes and reads the answer. How long it takes is
 // the caller's to bound: a dead worker is noticed by the stream.
 func ask[In, Ans any](ctx context.Context, s *stream, name string, in In, check func(In) error, sound func(Ans) error) (Ans, error) {
+	return askAtMost(ctx, s, name, in, check, sound, maxAnswer)
+}
+
+// askAtMost is ask where the answer may be longer.
+func askAtMost[In, Ans any](ctx context.Context, s *stream, name string, in In, check func(In) error, sound func(Ans) error, most int64) (Ans, error) {
 	var ans, none Ans
 	if err := check(in); err != nil {
 		return none, err
@@ -63,7 +66,7 @@ func ask[In, Ans any](ctx context.Context, s *stream, name string, in In, check 
 	if resp.StatusCode != http.StatusOK {
 		return none, readProblem(resp)
 	}
-	if err := readAnswer(resp.Body, maxAnswer, &ans); err != nil {
+	if err := readAnswer(resp.Body, most, &ans); err != nil {
 		return none, err
 	}
 	if err := sound(ans); err != nil {
@@ -241,57 +244,9 @@ func cutOff(ctx context.Context, name string, err error) error {
 	return fault.New(fault.Unavailable, "%s: the worker cannot be reached: %w", name, err)
 }
 
-// PutFiles carries a tar stream into a sandbox: a line that says where, and then
-// the stream. A read of tar that is under way when it returns may end after it.
+// PutFiles carries a tar stream into a sandbox. A read of tar that is under way
+// when it returns may end after it.
 func (s *stream) PutFiles(ctx context.Context, id, dir string, tar io.Reader) error {
-	at := place{ID: id, Path: dir}
-	if err := at.check(); err != nil {
-		return err
-	}
-	head, err := encode(at) // ends its line
-	if err != nil {
-		return err
-	}
-	given := &giving{r: tar}
-	defer given.over.Store(true)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // hanging up ends the call, whatever the reason
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://worker/files/put", io.NopCloser(io.MultiReader(bytes.NewReader(head), given)))
-	if err != nil {
-		return fault.New(fault.Internal, "make the command: %w", err)
-	}
-	resp, err := s.cc.RoundTrip(req)
-	if wrong := given.wrong.Load(); wrong != nil {
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return *wrong // the reason why the sending failed
-	}
-	if err != nil {
-		return cutOff(ctx, "files/put", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return readProblem(resp)
-	}
-	return readAnswer(resp.Body, maxAnswer, &nothing{})
-}
-
-// giving is what is sent of a reader. It remembers why the reader failed, and is
-// not read on once the call is over.
-type giving struct {
-	r     io.Reader
-	over  atomic.Bool
-	wrong atomic.Pointer[error]
-}
-
-func (g *giving) Read(p []byte) (int, error) {
-	if g.over.Load() {
-		return 0, io.ErrClosedPipe
-	}
-	n, err := g.r.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // readers return it bare
-		g.wrong.Store(&err)
-	}
-	return n, err
+	_, err := upload(ctx, s, "files/put", place{ID: id, Path: dir}, place.check, tar, fine)
+	return err
 }

@@ -85,17 +85,13 @@ func (m *commanded) hostFiles(w http.ResponseWriter, r *http.Request) bool {
 		out := newFramer(w)
 		out.end(m.rc.GetFiles(r.Context(), at.ID, at.Path, out))
 	case "/files/put":
-		var at place
-		body, err := readHead(r.Body, &at)
-		if err == nil {
-			err = at.check()
-		}
-		if err == nil {
-			err = m.rc.PutFiles(r.Context(), at.ID, at.Path, body)
-		}
-		reply(w, nothing{}, err)
+		uploaded(w, r, place.check, func(ctx context.Context, at place, body io.Reader) (nothing, error) {
+			return nothing{}, m.rc.PutFiles(ctx, at.ID, at.Path, body)
+		})
+	case "/dial":
+		m.dial(w, r)
 	default:
-		return false
+		return m.hostFile(w, r)
 	}
 	return true
 }
