@@ -17,6 +17,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/file"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -147,7 +148,14 @@ func TestOnlyWhatNothingRefersToIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := job.Collection{DryRun: true, Blobs: 1, BlobBytes: 8, KeptBlobs: 3, KeptBytes: 29}
+	kept := mu.put("a file", 3*day) // of a session
+	err := mu.m.Store.Update(t.Context(), func(tx store.Tx) error {
+		return tx.Files().Put(t.Context(), &file.File{Session: "s", Path: "f", SHA256: kept, Size: 6}, 0)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := job.Collection{DryRun: true, Blobs: 1, BlobBytes: 8, KeptBlobs: 4, KeptBytes: 35}
 	if c := mu.collect(true); c != want {
 		t.Fatalf("a dry run says %+v", c)
 	}

@@ -15,7 +15,7 @@ import (
 // leastGrace is the shortest time for which a blob is left to whoever put it.
 const leastGrace = time.Hour
 
-// blobs removes blobs that no record and no run refers to. It first notes those that
+// blobs removes blobs that no record, no run and no file refers to. It first notes those that
 // nobody has wanted for the time of grace, then crosses out what any record
 // refers to, then removes the rest, each unless it was wanted meanwhile: a
 // result that names a blob asks for it before its record is written, so a
@@ -35,6 +35,9 @@ func (p *pass) blobs(ctx context.Context) error {
 	if err := p.runBlobs(ctx, unwanted); err != nil {
 		return err
 	}
+	if err := p.fileBlobs(ctx, unwanted); err != nil {
+		return err
+	}
 	for digest, size := range unwanted {
 		removed := p.dry
 		if !p.dry {
@@ -50,6 +53,24 @@ func (p *pass) blobs(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// fileBlobs crosses out of the list what files of sessions refer to.
+func (p *pass) fileBlobs(ctx context.Context, unwanted map[string]int64) error {
+	for after := ""; ; {
+		var page []string
+		err := p.m.Store.View(ctx, func(tx store.Tx) (err error) {
+			page, err = tx.History().FileDigests(ctx, after, keptPage)
+			return err
+		})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, digest := range page {
+			delete(unwanted, digest)
+		}
+		after = page[len(page)-1]
+	}
 }
 
 // unwanted lists the blobs that were last wanted before since, by digest with

@@ -89,6 +89,8 @@ type Tx interface {
 	Hooks() Hooks
 	Sandboxes() Sandboxes
 	Execs() Execs
+	Files() Files
+	Synced() Synced
 	History() History
 }
 
@@ -278,6 +280,8 @@ type History interface {
 	// gone, and returns how many bytes went.
 	KeptExecs(ctx context.Context, after string, limit int) ([]KeptExec, error)
 	DropExecBlobs(ctx context.Context, id string) (int64, error)
+	// FileDigests lists what stored files refer to, in order, behind one.
+	FileDigests(ctx context.Context, after string, limit int) ([]string, error)
 }
 
 // Kept is what one record refers to.

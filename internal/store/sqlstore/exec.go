@@ -132,7 +132,7 @@ func (t history) ForgetSandboxes(ctx context.Context, ids ...string) (gone int64
 		n, err := t.q.Exec(ctx, sandboxDelete, id)
 		if err == nil && n > 0 {
 			gone += n
-			for _, query := range []string{labelDelete, execsForget} {
+			for _, query := range []string{labelDelete, execsForget, syncedForget} {
 				if err = t.q.Write(ctx, query, id); err != nil {
 					break
 				}
