@@ -353,3 +353,75 @@ func (u *supervisor) check(i int, x box, e command) {
 	}
 	eventually(u.t, fmt.Sprintf("sandbox %d counts on", i), grown)
 }
+
+// send makes a request with a body that is no JSON.
+func (p *pair) send(method, path, body string, header ...string) (answer, error) {
+	return p.ask(p.t.Context(), method, path, []byte(body), header...)
+}
+
+// TestFilesAndPorts reaches the files and ports of a real sandbox as users do.
+func TestFilesAndPorts(t *testing.T) {
+	p := newPair(t)
+	var x box
+	eventually(t, "a sandbox is made", func() (bool, string) {
+		err := p.post(t.Context(), "/api/v1/sandboxes", map[string]any{"files": map[string]string{"old": "one\ntwo\n"}}, &x)
+		return err == nil, fmt.Sprint(err)
+	})
+	base := "/api/v1/sandboxes/" + x.ID
+	content := base + "/files/content?path=/workspace/"
+	want := func(what string, status int, text string, a answer, err error) {
+		t.Helper()
+		if err != nil || a.status != status || !strings.Contains(string(a.body), text) {
+			t.Errorf("%s: %s, %v", what, a, err)
+		}
+	}
+	ask := func(what, method, path, body string, status int, text string, header ...string) {
+		t.Helper()
+		a, err := p.send(method, path, body, header...)
+		want(what, status, text, a, err)
+	}
+	ask("write", "PUT", content+"deep/new%20file&mode=0640", "hello", 200, `"mode":"0640"`)
+	ask("read", "GET", content+"deep/new%20file", "", 200, "hello")
+	ask("a range", "GET", content+"deep/new%20file", "", 206, "ell", "Range", "bytes=1-3")
+	ask("list", "GET", base+"/files?path=/workspace&depth=2", "", 200, "/workspace/deep/new file")
+	ask("patch", "POST", base+"/files/patch", "--- a/old\n+++ b/old\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n", 200, "modified")
+	ask("patched", "GET", content+"old", "", 200, "one\nthree\n")
+	ask("a patch that does not fit", "POST", base+"/files/patch", "--- a/old\n+++ b/old\n@@ -1,2 +1,2 @@\n one\n-two\n+four\n", 409, "patch_conflict")
+	ask("a patch that leads out", "POST", base+"/files/patch", "--- a/../../etc/passwd\n+++ b/../../etc/passwd\n@@ -1 +1 @@\n-x\n+y\n", 422, "")
+	ask("move", "POST", base+"/files/move", `{"from":"/workspace/old","to":"/workspace/moved"}`, 204, "")
+	ask("copy", "POST", base+"/files/copy", `{"from":"/workspace/moved","to":"/workspace/copied"}`, 204, "")
+	ask("remove", "DELETE", base+"/files?path=/workspace/deep&recursive=true", "", 204, "")
+	ask("what is gone", "GET", base+"/files/stat?path=/workspace/deep", "", 404, "")
+	ask("a device", "GET", base+"/files/content?path=/dev/zero", "", 422, "")
+	ask("a relative path", "GET", base+"/files/content?path=x", "", 422, "bad_path")
+	ask("without a right", "PUT", base+"/files/content?path=/etc/passwd", "x", 403, "")
+
+	var e command
+	if err := p.post(t.Context(), base+"/execs", map[string]any{"command": []string{"python3", "-m", "http.server", "8080"}, "timeout": 0}, &e); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the port answers", func() (bool, string) {
+		a, err := p.send("GET", base+"/ports/8080/moved", "")
+		return err == nil && a.status == 200 && string(a.body) == "one\nthree\n", fmt.Sprintf("%s, %v", a, err)
+	})
+	a, err := p.send("GET", base+"/ports/8080/", "")
+	if want("a page", 200, "copied", a, err); !strings.Contains(a.header.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("a page of the sandbox has our origin: %v", a.header)
+	}
+	ask("nobody listens", "GET", base+"/ports/9/", "", 503, "port_closed")
+	host, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.base+"/moved", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Host = fmt.Sprintf("8080-%s.localhost", x.ID)
+	res, err := p.http.Do(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if res.StatusCode != 200 || string(text) != "one\nthree\n" {
+		t.Errorf("by host name: %d %q", res.StatusCode, text)
+	}
+	ask("end", "DELETE", base, "", 200, "cancelled")
+}

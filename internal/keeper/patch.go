@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 
@@ -28,7 +29,14 @@ func (k *Keeper) PatchFiles(ctx context.Context, id, dir string, diff io.Reader)
 	if err != nil {
 		return nil, err
 	}
-	parsed, _, err := gitdiff.Parse(diff)
+	text, err := io.ReadAll(diff)
+	if err != nil {
+		return nil, fmt.Errorf("read the patch: %w", err)
+	}
+	parsed, _, err := gitdiff.Parse(bytes.NewReader(text))
+	if err == nil && !bytes.Contains(text, []byte("diff --git ")) {
+		strip(parsed)
+	}
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "the patch cannot be read: %w", err).WithCode("bad_patch")
 	}
@@ -54,6 +62,23 @@ func (k *Keeper) PatchFiles(ctx context.Context, id, dir string, diff io.Reader)
 		list = append(list, live.Patched{Path: e.to, From: e.from, Change: e.change})
 	}
 	return list, nil
+}
+
+// strip takes the a/ and b/ off the names of a plain diff, if all have them;
+// those of git's own diffs have gone already.
+func strip(files []*gitdiff.File) {
+	marked := func(name string) bool {
+		return name == "" || strings.HasPrefix(name, "a/") || strings.HasPrefix(name, "b/")
+	}
+	for _, f := range files {
+		if !marked(f.OldName) || !marked(f.NewName) {
+			return
+		}
+	}
+	for _, f := range files {
+		_, f.OldName, _ = strings.Cut(f.OldName, "/")
+		_, f.NewName, _ = strings.Cut(f.NewName, "/")
+	}
 }
 
 // edit is what a patch does to one file.
