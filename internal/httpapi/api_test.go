@@ -287,6 +287,11 @@ func TestSystem(t *testing.T) {
 	if h["ready"] != true {
 		t.Fatal(h)
 	}
+	d.health = job.Health{Workers: 1, Drivers: []string{"docker"}, Proofs: []job.Driver{{Name: "docker", Version: "20.10.24"}}}
+	d.ask("GET", "/health", "").into(200, &h)
+	if h["docker_version"] != "20.10.24" || h["status"] != "healthy" {
+		t.Error(h)
+	}
 	d.health = job.Health{Workers: 1, Proofs: []job.Driver{{Name: "gvisor", Degraded: "a hole", Tried: 3, Stopped: 2}}}
 	d.ask("GET", "/health", "").into(200, &h)
 	of, _ := h["driver_status"].([]any)

@@ -31,7 +31,7 @@ type HealthBody struct {
 	UptimeSeconds    float64   `json:"uptime_seconds"`
 	Timestamp        time.Time `json:"timestamp"`
 	SandboxAvailable bool      `json:"sandbox_available" doc:"Whether a connected worker can make sandboxes."`
-	DockerVersion    *string   `json:"docker_version" doc:"null: no Docker is needed."`
+	DockerVersion    *string   `json:"docker_version" doc:"Of the Docker Engine that a connected worker makes sandboxes with; null where none is needed."`
 	Workers          int       `json:"workers" doc:"How many workers are connected."`
 	Drivers          []string  `json:"drivers" nullable:"false" doc:"What they make sandboxes with; a degraded driver is not among them."`
 
@@ -90,6 +90,9 @@ func (a *API) health(ctx context.Context, _ *struct{}) (*healthOutput, error) {
 	b.Drivers = append(b.Drivers, h.Drivers...)
 	b.DriverStatus = driverBodies(h.Proofs)
 	b.Paused = append(b.Paused, h.Paused...)
+	if i := slices.IndexFunc(h.Proofs, func(d job.Driver) bool { return d.Name == "docker" && d.Version != "" }); i >= 0 {
+		b.DockerVersion = &h.Proofs[i].Version
+	}
 	b.Pool = poolBodies(a.cfg.Manager.Pool(ctx))
 	b.SandboxAvailable = h.Workers > len(h.Paused) && len(h.Drivers) > 0
 	failed := slices.ContainsFunc(h.Proofs, func(d job.Driver) bool { return d.Degraded != "" })

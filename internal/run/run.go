@@ -82,6 +82,8 @@ type Result struct {
 	Ended     time.Time           `json:"ended"`
 	// Stages say where the time went, in order.
 	Stages []Stage `json:"stages,omitempty"`
+	// Inputs is the manager's, whatever a worker says: it knows what was asked.
+	Inputs *Inputs `json:"inputs,omitempty"`
 }
 
 // Output is what became of one stream.

@@ -238,6 +238,9 @@ func (x *execution) end(ctx context.Context, state run.State, reason string, res
 	}
 	x.begun <- nil
 	x.run.Reason = reason
+	if res != nil {
+		res.Inputs = x.order.Inputs()
+	}
 	return x.r.finish(ctx, &x.run, state, res, settle(res, out), x.waited)
 }
 

@@ -51,12 +51,17 @@ func (r *Runner) fly(life context.Context, e *entry, p seat) {
 	switch {
 	case err == nil:
 		r.release(p, took)
+		res.Inputs = order.Inputs()
 		r.settleEnd(life, e, &x, run.Completed, "", &res, out)
 		r.forget(life, p, x.ID)
 	case errors.Is(context.Cause(flight), errCancelled):
 		r.forget(life, p, x.ID)
 		r.release(p, 0)
-		r.settleEnd(life, e, &x, run.Cancelled, r.why(life, x.ID), partial(out), out)
+		part := partial(out)
+		if part != nil {
+			part.Inputs = order.Inputs()
+		}
+		r.settleEnd(life, e, &x, run.Cancelled, r.why(life, x.ID), part, out)
 	case life.Err() != nil: // the worker goes on, and is asked again by whoever comes next
 		r.release(p, 0)
 	case fault.Is(err, fault.Exhausted):

@@ -134,6 +134,41 @@ func TestARunIsDoneWhileItsCallerWaits(t *testing.T) {
 	}
 }
 
+// TestTheRecordTellsWhatWasGiven looks for every digest that is needed to know
+// what ran, of one that was waited for and of one that was queued.
+func TestTheRecordTellsWhatWasGiven(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	r := start(t, config(t, b.worker(2)))
+	req := code("say:hello left:artifact")
+	req.Files, req.Stdin, req.Args, req.Env = map[string]string{"in.txt": "data"}, "typed", []string{"one"}, map[string]string{"A": "b"}
+	a, err := r.Execute(as("o"), req, run.Asked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	queued, err := r.SubmitRuns(as("o"), []run.Request{req}, run.Asked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished(t, r, "o", queued.Runs[0].ID)
+	sum := func(text string) string { return blob.Digest([]byte(text)) }
+	for _, id := range []string{a.ID, queued.Runs[0].ID} {
+		raw, err := r.RunRecord(as("o"), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got run.Record
+		if err := json.Unmarshal(raw, &got); err != nil {
+			t.Fatal(err)
+		}
+		in := got.Result.Inputs
+		if got.CodeSHA256 != sum(req.Code) || in == nil || in.Files["in.txt"] != sum("data") || in.Stdin != sum("typed") ||
+			in.Args != sum("one\x00") || in.Env != sum("A=b\x00") || got.Result.Stdout.SHA256 != sum("hello") || got.Result.Artifacts["left.txt"].SHA256 != sum("artifact") {
+			t.Errorf("the record is %s", raw)
+		}
+	}
+}
+
 // TestArtifactsAreOpenedByNameAlone has one that lies in the row of its run and
 // one that lies apart.
 func TestArtifactsAreOpenedByNameAlone(t *testing.T) {

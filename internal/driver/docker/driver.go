@@ -113,6 +113,9 @@ func (d *Driver) prepare(ctx context.Context) error {
 // Name implements sandbox.Driver.
 func (d *Driver) Name() string { return Name }
 
+// Version is that of the engine.
+func (d *Driver) Version() string { return d.engine.version }
+
 // Capabilities implements sandbox.Driver.
 func (d *Driver) Capabilities() sandbox.Capabilities {
 	c := sandbox.Capabilities{
