@@ -74,6 +74,7 @@ func newPair(t *testing.T) *pair {
 	t.Cleanup(func() {
 		_ = p.manager.kill()
 		_ = sock.Close()
+		bury(p.folder)
 	})
 	p.startManager()
 	p.startWorker()
@@ -292,8 +293,13 @@ func (u *supervisor) bury() {
 	if u.one != nil {
 		_ = u.one.kill()
 	}
+	bury(u.folder)
+}
+
+// bury kills the sandboxes of a folder, which outlive their worker.
+func bury(folder string) {
 	for pid, args := range processes() {
-		if strings.Contains(strings.Join(args, " "), u.folder) {
+		if strings.Contains(strings.Join(args, " "), folder) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
