@@ -15,6 +15,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/dispatch/wire"
 	"github.com/aurea-dev/aurea/internal/httpapi"
+	"github.com/aurea-dev/aurea/internal/machinesapi"
 	"github.com/aurea-dev/aurea/internal/manager"
 	"github.com/aurea-dev/aurea/internal/metric"
 	"github.com/aurea-dev/aurea/internal/policy"
@@ -145,6 +146,7 @@ func managerDoors(s cli.Start, m *manager.Manager, figures *metric.Metrics, trac
 	}
 	door := wire.Handler(m, log)
 	api.Mount("/wire/", policy.Host, door)
+	api.Join("/v1/", machinesapi.New(machinesapi.Config{Machinist: m.Machines, Caller: api.Caller, Logger: log}))
 	api.Oversee("GET /metrics", figures.Handler())
 	server := newServer(api, log)
 	server.RegisterOnShutdown(api.EndStreams)

@@ -54,6 +54,18 @@ const (
 	ExecEnded      Type = "exec.ended"
 	SnapshotStored Type = "snapshot.stored"
 
+	AppCreated     Type = "app.created"
+	AppDeleted     Type = "app.deleted"
+	MachineCreated Type = "machine.created"
+	MachineMoved   Type = "machine.moved" // from one state to another
+	MachineUpdated Type = "machine.updated"
+	MachineLeased  Type = "machine.leased" // or given back
+
+	SessionCreated   Type = "session.created"
+	SessionMoved     Type = "session.state_changed"
+	SessionContinued Type = "session.continued"
+	SessionSandbox   Type = "session.sandbox" // it got one, or has none any more
+
 	RunCreated    Type = "run.created" // of one that waits; who waits for one on a connection sees its start first
 	RunStarted    Type = "run.started"
 	RunRequeued   Type = "run.requeued"   // its worker was lost

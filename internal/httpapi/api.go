@@ -145,6 +145,14 @@ func (a *API) Mount(pattern string, action policy.Action, h http.Handler) {
 	a.mux.Handle(pattern, a.admitted(action, h))
 }
 
+// Join serves another door behind the same guard. That door asks Caller who
+// sends a request and says itself what it lets them do, since its refusals have
+// a shape of their own. It must be called before the first request.
+func (a *API) Join(pattern string, door http.Handler) { a.mux.Handle(pattern, door) }
+
+// Caller says who sends a request.
+func (a *API) Caller(r *http.Request) (policy.Caller, error) { return a.caller(r) }
+
 // Oversee serves a handler of figures about everybody's jobs, for those who may
 // see everybody's.
 func (a *API) Oversee(pattern string, h http.Handler) {

@@ -19,6 +19,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/keeper"
 	"github.com/aurea-dev/aurea/internal/language"
+	"github.com/aurea-dev/aurea/internal/machinist"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/runner"
@@ -65,6 +66,8 @@ type Manager struct {
 	Config
 	*runner.Runner
 	*keeper.Keeper
+	// Machines looks after machines.
+	Machines *machinist.Machinist
 	outputs  *outputs
 	sessions *sessions
 	keys     *keyring
@@ -113,6 +116,7 @@ func New(cfg Config) (*Manager, error) {
 	m := &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}
 	m.Runner = m.newRunner(cfg.RunTerms)
 	m.Keeper = m.newKeeper(cfg.SandboxTerms)
+	m.Machines = m.newMachinist(cfg.SandboxTerms)
 	return m, nil
 }
 
@@ -131,6 +135,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		},
 		func() error { return m.Runner.Start(ctx) },
 		func() error { return m.Keeper.Start(ctx) },
+		func() error { return m.Machines.Start(ctx) },
 	} {
 		if err := m.patiently(ctx, step); err != nil {
 			return fmt.Errorf("start manager: %w", err)
@@ -157,7 +162,8 @@ func (m *Manager) Stop() {
 		return
 	}
 	m.stop(errStopped)
-	m.Runner.Stop() // before the streams close: what is at workers is not lost
+	m.Runner.Stop()   // before the streams close: what is at workers is not lost
+	m.Machines.Stop() // before the keeper, which it asks
 	m.Keeper.Stop()
 	m.sessions.closeAll()
 	m.tasks.Wait()

@@ -91,6 +91,8 @@ type Tx interface {
 	Execs() Execs
 	Files() Files
 	Synced() Synced
+	Machines() Machines
+	Sessions() Sessions
 	History() History
 }
 

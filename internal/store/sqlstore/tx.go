@@ -131,6 +131,12 @@ func (t *Tx) Sandboxes() store.Sandboxes { return sandboxes{t} }
 // Execs implements store.Tx.
 func (t *Tx) Execs() store.Execs { return execs{t} }
 
+// Machines implements store.Tx.
+func (t *Tx) Machines() store.Machines { return machines{t} }
+
+// Sessions implements store.Tx.
+func (t *Tx) Sessions() store.Sessions { return liveSessions{t} }
+
 // History implements store.Tx.
 func (t *Tx) History() store.History { return history{t} }
 

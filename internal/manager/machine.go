@@ -1,0 +1,37 @@
+package manager
+
+import (
+	"context"
+
+	"github.com/aurea-dev/aurea/internal/machinist"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// newMachinist makes the part that looks after machines.
+func (m *Manager) newMachinist(t SandboxTerms) *machinist.Machinist {
+	return machinist.New(machinist.Config{
+		Store: m.Store, Sandboxes: m.Keeper, Execs: m.Keeper, Leads: func() bool { return m.fence.Load() != 0 },
+		Now: m.Now, Logger: m.Logger, MaxTTL: t.MaxTTL, Alone: m.Alone,
+	})
+}
+
+// machines forgets machines that were destroyed long ago, and sessions that
+// ended, a few at a time.
+func (p *pass) machines(ctx context.Context) error {
+	before, ok := p.cutoff(p.m.Retention.Jobs)
+	for ok && !p.dry {
+		var machines, sessions int64
+		err := p.write(ctx, func(tx store.Tx) (err error) {
+			if machines, err = tx.Machines().Forget(ctx, before, forgetBatch); err != nil {
+				return err
+			}
+			sessions, err = tx.Sessions().Forget(ctx, before, forgetBatch)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		ok = machines == forgetBatch || sessions == forgetBatch
+	}
+	return nil
+}
