@@ -26,6 +26,11 @@ func (s *Sandbox) End(ctx context.Context, outcome Outcome, reason string) error
 	bounded, cancel := cleanup(ctx, s.opts)
 	defer cancel()
 	s.completing(outcome, reason)
+	return s.bringDown(bounded)
+}
+
+// bringDown destroys a sandbox that is COMPLETING and waits for its execs.
+func (s *Sandbox) bringDown(bounded context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()

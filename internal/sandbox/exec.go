@@ -108,6 +108,7 @@ type Exec struct {
 
 	mu      sync.Mutex
 	sealed  bool // the end was seen: decisions come too late
+	left    bool // it goes on elsewhere
 	verdict Verdict
 	cause   string
 	begins  bool          // Begin was called

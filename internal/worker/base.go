@@ -37,7 +37,7 @@ func openBase(folder string) (*base, error) {
 		return nil, fmt.Errorf("find the worker's folder: %w", err)
 	}
 	b := &base{folder: folder}
-	for _, sub := range []string{"", "workspaces", "spool", "leases", "boxes"} {
+	for _, sub := range []string{"", "workspaces", "spool", "leases", "boxes", "checkpoints"} {
 		if err := os.MkdirAll(filepath.Join(folder, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("make the worker's folder: %w", err)
 		}

@@ -10,6 +10,7 @@
 //	spool/             output that is not in memory, or must not be in memory alone
 //	leases/            a journal of each lease, for the process that comes after this one
 //	boxes/{sandbox}/   journals and output of each sandbox that is kept, likewise
+//	checkpoints/       sandboxes that were saved with their memory
 //	worker.json        who this worker is, made once
 //	worker.lock
 //
@@ -36,7 +37,9 @@
 // hostexec.go and hostinput.go do the same for a command in it, hostspool.go
 // keeps what it prints, and hosttell.go tells the manager of ends, again and
 // again until they are taken. All of it is written down first (hostjournal.go),
-// and the next process goes on from there (hostadopt.go).
+// and the next process goes on from there (hostadopt.go). hostpause.go,
+// hostsnapshot.go and hostrestore.go make one stand still, save it, and go on
+// from what was saved.
 //
 // room.go says how much is taken at a time: sandboxes, their memory, and
 // nothing while the disk is full.

@@ -22,6 +22,7 @@ type pastBox struct {
 	handle  *sandbox.Handle
 	made    *live.Made
 	paused  live.Paused
+	folder  string // of the checkpoint that it lies in
 	closing *live.Closing
 	over    *live.Ended
 	execs   []*pastExec
@@ -58,7 +59,7 @@ func (p *pastBox) add(e boxEntry) {
 		p.made = e.Made
 	}
 	if e.Paused != nil {
-		p.paused = *e.Paused
+		p.paused, p.folder = *e.Paused, e.Folder
 	}
 	if e.Closing != nil {
 		p.closing = e.Closing
@@ -162,7 +163,7 @@ var errHalfMade = fault.New(fault.NotFound, "it was not made when the worker end
 func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 	k := &kept{
 		run: r, order: p.order, image: p.made.Image, limits: p.made.Enforced, made: *p.made, memory: p.memory, paused: p.paused,
-		log: r.log.With("sandbox", p.order.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1),
+		log: r.log.With("sandbox", p.order.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), next: make(chan struct{}),
 		execs: map[string]*keptExec{}, closing: p.closing,
 	}
 	k.ledger.path, k.ledger.log = r.base.boxFolder(k.order.ID)+"/"+boxName, k.log
@@ -173,6 +174,7 @@ func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 	r.hosted.adopt(k)
 	for _, x := range p.execs {
 		e := k.newExec(x.order)
+		e.began = x.began
 		k.execs[x.order.ID] = e
 		k.running++
 		k.untold++
@@ -182,8 +184,12 @@ func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 		k.bury(p, err)
 		return k
 	}
-	r.room.holdMemory(k.memory)
-	k.live.Add(1)
+	if k.box != nil {
+		r.room.holdMemory(k.memory)
+		k.live.Add(1)
+	} else {
+		k.memory = 0
+	}
 	k.attachAll(ctx, p)
 	k.log.Info("goes on with a sandbox of an earlier run", "execs", len(p.execs))
 	k.then(k.watch)
@@ -211,9 +217,15 @@ func (k *kept) goOn() {
 
 // meet finds the sandbox again.
 func (k *kept) meet(ctx context.Context, p *pastBox) error {
+	if p.handle != nil {
+		k.handle = p.handle.ID
+	}
 	switch {
 	case p.over != nil:
 		return errBoxEnded
+	case p.paused == live.Checkpointed && p.closing == nil:
+		k.aside = p.folder
+		return nil // it uses nothing, and outlives the machine
 	case p.boot != k.base.boot:
 		return errReboot
 	case p.handle == nil:

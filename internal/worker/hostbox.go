@@ -42,7 +42,11 @@ type kept struct {
 	err error
 
 	mu      sync.Mutex
-	box     *sandbox.Sandbox
+	box     *sandbox.Sandbox // nil while it lies on disk
+	handle  string           // the driver's id of it
+	leaving *sandbox.Sandbox // what is left for a snapshot
+	next    chan struct{}    // closed and replaced when box is another
+	aside   string           // the checkpoint that it lies in, or lay last
 	made    live.Made
 	paused  live.Paused
 	closing *live.Closing // once it is to be ended
@@ -66,7 +70,7 @@ func (r *run) newKept(o live.Order) (*kept, error) {
 	}
 	k := &kept{
 		run: r, order: o, image: cmp.Or(o.Spec.Image, r.Image, r.DefaultImage()), limits: overLimits(r.Limits, o.Spec.Limits),
-		log: r.log.With("sandbox", o.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1),
+		log: r.log.With("sandbox", o.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), next: make(chan struct{}),
 		execs: map[string]*keptExec{},
 	}
 	k.order.Files = nil
@@ -89,7 +93,8 @@ func (rc receiver) OpenSandbox(ctx context.Context, o live.Order) (live.Made, er
 		return live.Made{}, err
 	}
 	r := rc.run
-	if !r.hosted.known(o.ID) {
+	known := r.hosted.known(o.ID)
+	if !known {
 		if err := r.enterBox(o); err != nil {
 			return live.Made{}, err
 		}
@@ -97,6 +102,9 @@ func (rc receiver) OpenSandbox(ctx context.Context, o live.Order) (live.Made, er
 	k, err := r.hosted.find(ctx, o.ID)
 	if err != nil {
 		return live.Made{}, err
+	}
+	if known && o.Restore != "" && o.Restore != k.order.Restore {
+		return k.setBack(ctx, o.Restore)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -183,8 +191,11 @@ func (k *kept) open(ctx context.Context, files map[string][]byte) error {
 		}
 		return err
 	}
-	k.box = box
+	k.box, k.handle = box, box.Handle().ID
 	k.live.Add(1)
+	if k.order.Restore != "" {
+		return k.inherit(ctx)
+	}
 	return nil
 }
 
@@ -202,6 +213,10 @@ func (k *kept) describe(box *sandbox.Sandbox, warm bool) live.Made {
 // acquire gets a sandbox. One that waits is like a new one: its environment is
 // laid under that of each exec.
 func (k *kept) acquire(ctx context.Context) (box *sandbox.Sandbox, warm bool, err error) {
+	if k.order.Restore != "" {
+		box, err := k.fromSnapshot(ctx, k.order.ID, k.order.Restore)
+		return box, false, err
+	}
 	if h := k.claim(ctx); h != nil {
 		handle := h.Sandbox.Handle()
 		if err := k.ledger.add(boxEntry{Handle: &handle}); err != nil {
@@ -299,34 +314,71 @@ func (rc receiver) EndSandbox(ctx context.Context, c live.Closing) error {
 
 // watch waits for the end of the sandbox and brings it to its end.
 func (k *kept) watch() {
-	select {
-	case <-k.ending:
-	case <-k.box.Done():
+	for !k.awaitEnd() {
 	}
 	k.finish()
+}
+
+// awaitEnd waits until the sandbox is to end or has died, and reports whether
+// that is so: it may go on in another of the driver's.
+func (k *kept) awaitEnd() bool {
+	k.mu.Lock()
+	box, next := k.box, k.next
+	k.mu.Unlock()
+	var done <-chan struct{}
+	if box != nil {
+		done = box.Done()
+	}
+	select {
+	case <-k.ending:
+		return true
+	case <-next:
+		return false
+	case <-done:
+	}
+	k.mu.Lock()
+	left := k.leaving == box
+	k.mu.Unlock()
+	if !left {
+		return true
+	}
+	select {
+	case <-k.ending:
+		return true
+	case <-next:
+		return false
+	}
 }
 
 // finish destroys the sandbox, ends its execs, and has its end told after
 // theirs.
 func (k *kept) finish() {
 	ctx := context.WithoutCancel(k.life)
+	k.turn <- struct{}{} // whoever saves it or lets it go on comes to an end
+	defer k.giveTurn()
 	k.mu.Lock()
 	box, why := k.box, k.closing
 	k.mu.Unlock()
-	end := live.Ended{ID: k.order.ID, Usage: k.measure(ctx, box)}
-	if why != nil {
-		end.Outcome, end.Reason = why.Outcome, line(why.Reason)
-	} else {
+	end := live.Ended{ID: k.order.ID, Usage: sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}, Outcome: sandbox.OutcomeLost}
+	if box != nil {
+		end.Usage = k.measure(ctx, box)
 		now := box.Status()
 		end.Outcome, end.Reason = now.Outcome, line(now.Reason)
 	}
-	err := box.End(ctx, end.Outcome, end.Reason)
+	if why != nil {
+		end.Outcome, end.Reason = why.Outcome, line(why.Reason)
+	}
+	var err error
+	if box != nil {
+		err = box.End(ctx, end.Outcome, end.Reason)
+		k.live.Add(-1)
+	}
 	if err != nil {
 		// The next start sweeps it; meanwhile people have to know.
 		k.log.Error("could not destroy a sandbox", "error", err)
 		end.Outcome, end.Reason = sandbox.OutcomeUncleaned, line(err.Error())
 	}
-	k.live.Add(-1)
+	k.dropAside()
 	k.mu.Lock()
 	unmet := k.detached
 	k.detached = nil

@@ -32,7 +32,8 @@ type keptExec struct {
 	ready  chan struct{} // closed when it was started, or could not be
 
 	// Set before ready is closed.
-	err error
+	began time.Time
+	err   error
 
 	mu     sync.Mutex
 	exec   *sandbox.Exec // nil before its start, and while nobody could attach to it
@@ -115,8 +116,8 @@ func (k *kept) enterExec(c live.Command) (*keptExec, error) {
 
 // begin starts the command and sees it to its end.
 func (e *keptExec) begin(stdin []byte) {
-	began := time.Now()
-	err := e.ledger.add(execLine{Version: keptVersion, Order: &e.order, Began: began})
+	e.began = time.Now()
+	err := e.ledger.add(execLine{Version: keptVersion, Order: &e.order, Began: e.began})
 	if err == nil {
 		err = e.start(len(stdin) > 0)
 	}
@@ -164,13 +165,24 @@ func (e *keptExec) options() sandbox.ExecOptions {
 // see waits for the end of the command and has it told.
 func (e *keptExec) see() {
 	// The end of the sandbox is the end of all that runs in it, so this ends.
-	res, err := e.exec.Wait(context.WithoutCancel(e.of.life))
+	exec := e.running()
+	res, err := exec.Wait(context.WithoutCancel(e.of.life))
+	if exec.Left() {
+		return // it goes on from a snapshot
+	}
 	if err != nil {
 		e.of.log.Error("could not keep the output of a command", "exec", e.order.ID, "error", err)
 	}
 	e.in.shut()
 	e.out.end()
 	e.ended(resultOf(res))
+}
+
+// running is what runs.
+func (e *keptExec) running() *sandbox.Exec {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.exec
 }
 
 func resultOf(res sandbox.Result) live.ExecResult {

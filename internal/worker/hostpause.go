@@ -47,7 +47,9 @@ func (rc receiver) ResumeSandbox(ctx context.Context, id string) (live.Made, err
 	case err != nil:
 		return live.Made{}, err
 	case paused == live.Checkpointed:
-		return live.Made{}, errCheckpointed
+		if err := k.fromAside(ctx); err != nil {
+			return live.Made{}, err
+		}
 	case paused == live.Frozen:
 		if err := box.Resume(ctx); err != nil {
 			return live.Made{}, err
@@ -97,20 +99,6 @@ func (k *kept) stand(p live.Paused) {
 	k.paused = p
 	k.ledger.note(boxEntry{Paused: &p})
 }
-
-// SnapshotSandbox takes a snapshot.
-func (rc receiver) SnapshotSandbox(ctx context.Context, o live.SnapshotOrder) (live.SnapshotMade, error) {
-	if err := dispatch.CheckSnapshotOrder(o); err != nil {
-		return live.SnapshotMade{}, err
-	}
-	if _, err := rc.run.hosted.there(ctx, o.Sandbox); err != nil {
-		return live.SnapshotMade{}, err
-	}
-	return live.SnapshotMade{}, fault.New(fault.Invalid, "this worker cannot take snapshots").WithCode("snapshot_unsupported")
-}
-
-// DropSnapshot removes a snapshot.
-func (rc receiver) DropSnapshot(context.Context, string) error { return nil }
 
 // attachDetached goes on with the commands that could not be met while the
 // sandbox stood still.

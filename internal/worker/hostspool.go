@@ -339,3 +339,41 @@ func (r *reader) close() {
 		}
 	}
 }
+
+// cutTo sets the streams back to where they were at a moment.
+func (s *spool) cutTo(at sandbox.Offsets) error {
+	for i, n := range []int64{at.Stdout, at.Stderr} {
+		info, err := os.Stat(s.name(i))
+		if err == nil && info.Size() > n {
+			err = os.Truncate(s.name(i), n)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cut spool: %w", err)
+		}
+		if err := s.count(i, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitSeen waits until what was taken from the driver by a moment is spooled.
+func (s *spool) awaitSeen(ctx context.Context, at sandbox.Offsets) error {
+	for {
+		s.mu.Lock()
+		if s.ended || s.streams[0].size >= at.Stdout && s.streams[1].size >= at.Stderr || s.counts != nil {
+			s.mu.Unlock()
+			return nil // or some of it is over the cap, and counted
+		}
+		if s.changed == nil {
+			s.changed = make(chan struct{})
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
