@@ -256,6 +256,7 @@ func (b *CreateExecBody) command(id string) (live.Command, error) {
 type ExecBody struct {
 	ID        string         `json:"id" format:"uuid"`
 	SandboxID string         `json:"sandbox_id"`
+	ForkOf    *string        `json:"fork_of" doc:"The exec that this one went on from, in a fork of its sandbox."`
 	Command   []string       `json:"command" nullable:"false"`
 	Cwd       *string        `json:"cwd"`
 	User      *string        `json:"user"`
@@ -290,7 +291,7 @@ func textBody(o run.Output) *ExecTextBody {
 
 func execBody(e *live.Exec) ExecBody {
 	b := ExecBody{
-		ID: e.ID, SandboxID: e.Sandbox, Command: append([]string{}, e.Command...), Cwd: orNull(e.Dir), User: orNull(e.User), TTY: e.TTY, Timeout: secondsOrNull(e.Timeout),
+		ID: e.ID, SandboxID: e.Sandbox, ForkOf: orNull(e.Origin), Command: append([]string{}, e.Command...), Cwd: orNull(e.Dir), User: orNull(e.User), TTY: e.TTY, Timeout: secondsOrNull(e.Timeout),
 		State: e.State, CreatedAt: e.CreatedAt.UTC(), StartedAt: timeOrNull(e.StartedAt), EndedAt: timeOrNull(e.EndedAt),
 	}
 	if r := e.Result; r != nil {

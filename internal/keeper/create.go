@@ -28,6 +28,7 @@ type birth struct {
 	worker     string // that has the snapshot
 	snapshot   string
 	generation int64
+	execs      []string // that go on in it
 }
 
 func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s live.Sandbox, made bool, err error) {
@@ -122,7 +123,10 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 		if err := tx.Sandboxes().Add(ctx, &x); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, pending, creating)
+		if err := tx.Events().Append(ctx, pending, creating); err != nil {
+			return err
+		}
+		return k.forkExecs(ctx, tx, &x, from.execs)
 	})
 	return s, err
 }

@@ -123,7 +123,7 @@ func (k *Keeper) loseExecs(ctx context.Context, tx store.Tx, s *live.Sandbox, ke
 	}
 	for i := range open {
 		e := &open[i]
-		if keep != nil && keep(e.ID) {
+		if keep != nil && (keep(e.Inside()) || keep(e.ID)) {
 			continue
 		}
 		none := emptyOutput()
@@ -188,7 +188,10 @@ func (k *Keeper) demandBlobs(ctx context.Context, e *live.ExecEnded) error {
 
 func (k *Keeper) takeExec(ctx context.Context, tx store.Tx, worker string, end *live.ExecEnded) error {
 	e, err := tx.Execs().Get(ctx, end.ID)
-	if fault.Is(err, fault.NotFound) || err == nil && (e.State == live.Done || e.Sandbox != end.Sandbox) {
+	if err == nil && e.Sandbox != end.Sandbox { // it may be a fork of that one
+		e, err = forked(ctx, tx, end)
+	}
+	if fault.Is(err, fault.NotFound) || err == nil && e.State == live.Done {
 		return nil
 	}
 	if err != nil {
@@ -202,6 +205,20 @@ func (k *Keeper) takeExec(ctx context.Context, tx store.Tx, worker string, end *
 		return err
 	}
 	return k.endExec(ctx, tx, &e, end.Result, end.Inline)
+}
+
+// forked finds the exec of a fork by the id of the one that it is a fork of.
+func forked(ctx context.Context, tx store.Tx, end *live.ExecEnded) (live.Exec, error) {
+	open, err := tx.Execs().Open(ctx, end.Sandbox)
+	for i := range open {
+		if open[i].Origin == end.ID {
+			return open[i], nil
+		}
+	}
+	if err == nil {
+		err = fault.New(fault.NotFound, "the sandbox %s has no fork of exec %s", end.Sandbox, end.ID)
+	}
+	return live.Exec{}, err
 }
 
 func (k *Keeper) takeEnd(ctx context.Context, tx store.Tx, worker string, end *live.Ended) error {

@@ -261,7 +261,7 @@ func (k *Keeper) followLive(ctx context.Context, e *live.Exec, from sandbox.Offs
 		return err
 	}
 	k.touch(s.ID, true)
-	return host.FollowExec(ctx, live.Follow{Sandbox: e.Sandbox, Exec: e.ID, From: from}, take)
+	return host.FollowExec(ctx, live.Follow{Sandbox: e.Sandbox, Exec: e.Inside(), From: from}, take)
 }
 
 // refused is an error of the reader, not of what it reads.
@@ -405,7 +405,7 @@ func (k *Keeper) FeedExec(ctx context.Context, id string, offset int64, data []b
 	}
 	for {
 		n := min(len(data), dispatch.MaxInput)
-		in := live.Input{Sandbox: e.Sandbox, Exec: id, Offset: offset, Data: data[:n], Close: last && n == len(data)}
+		in := live.Input{Sandbox: e.Sandbox, Exec: e.Inside(), Offset: offset, Data: data[:n], Close: last && n == len(data)}
 		if err := host.FeedExec(ctx, in); err != nil {
 			return err
 		}
@@ -424,7 +424,7 @@ func (k *Keeper) ResizeExec(ctx context.Context, id string, cols, rows uint16) e
 	if err != nil {
 		return err
 	}
-	return host.ResizeExec(ctx, live.Size{Sandbox: e.Sandbox, Exec: id, Cols: cols, Rows: rows})
+	return host.ResizeExec(ctx, live.Size{Sandbox: e.Sandbox, Exec: e.Inside(), Cols: cols, Rows: rows})
 }
 
 // SignalExec sends a signal to an exec, and to all of its descendants with tree.
@@ -436,7 +436,7 @@ func (k *Keeper) SignalExec(ctx context.Context, id string, signal int, tree boo
 	if err != nil {
 		return err
 	}
-	return host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: id, Signal: signal, Tree: tree})
+	return host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: e.Inside(), Signal: signal, Tree: tree})
 }
 
 // KillExec ends an exec with all of its descendants and returns it ended.
@@ -448,7 +448,7 @@ func (k *Keeper) KillExec(ctx context.Context, id, by string) (live.Exec, error)
 	if err != nil {
 		return e, err
 	}
-	if err := host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: id, Signal: 9, Tree: true, Kill: by}); err != nil {
+	if err := host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: e.Inside(), Signal: 9, Tree: true, Kill: by}); err != nil {
 		return e, err
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, cleanupTime, errSlow)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -80,7 +81,7 @@ func (k *Keeper) SnapshotSandbox(ctx context.Context, id string, kind live.Snaps
 	if err != nil {
 		return snap, err
 	}
-	snap.SHA256, snap.Bytes = made.SHA256, made.Bytes
+	snap.SHA256, snap.Bytes, snap.Execs = made.SHA256, made.Bytes, made.Execs
 	err = k.Store.Update(ctx, func(tx store.Tx) error {
 		x, err := tx.Sandboxes().Get(ctx, id)
 		if err != nil {
@@ -181,13 +182,40 @@ func (k *Keeper) ForkSandbox(ctx context.Context, id string, f live.Fork) ([]liv
 	}
 	var list []live.Sandbox
 	for range f.Count {
-		s, _, err := k.create(ctx, live.Request{Spec: spec}, birth{parent: snap.Sandbox, worker: snap.Worker, snapshot: snap.ID, generation: snap.Generation})
+		s, _, err := k.create(ctx, live.Request{Spec: spec}, birth{
+			parent: snap.Sandbox, worker: snap.Worker, snapshot: snap.ID, generation: snap.Generation, execs: snap.Execs,
+		})
 		if err != nil {
 			return list, k.undoForks(ctx, list, err)
 		}
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// forkExecs writes down the commands that go on in a fork, before they do: their
+// end may come at once.
+func (k *Keeper) forkExecs(ctx context.Context, tx store.Tx, s *live.Sandbox, ids []string) error {
+	for _, id := range ids {
+		e, err := tx.Execs().Get(ctx, id)
+		if fault.Is(err, fault.NotFound) {
+			continue // it was forgotten meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		x := e
+		x.ID, x.Sandbox, x.Owner, x.Origin = job.NewID(), s.ID, s.Owner, id
+		x.State, x.Result, x.EndedAt, x.CreatedAt = live.Running, nil, time.Time{}, k.now()
+		if err := tx.Execs().Add(ctx, &x); err != nil {
+			return err
+		}
+		data := map[string]any{"sandbox": s.ID, "command": briefly(x.Command), "fork_of": id}
+		if err := tx.Events().Append(ctx, entity("exec", x.ID, x.Owner, event.ExecStarted, actor(ctx), x.CreatedAt, data)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // undoForks ends the forks that were made when one could not be.

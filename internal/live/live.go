@@ -4,6 +4,7 @@
 package live
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/run"
@@ -151,11 +152,17 @@ type Exec struct {
 	Timeout time.Duration
 	State   ExecState
 	Result  *ExecResult // once it has ended
+	// Origin is the exec that this one is a fork of, by whose id its worker
+	// knows it; "" is that it was started here.
+	Origin string `json:",omitempty"`
 
 	CreatedAt time.Time
 	StartedAt time.Time
 	EndedAt   time.Time
 }
+
+// Inside is the id by which its worker knows it.
+func (e *Exec) Inside() string { return cmp.Or(e.Origin, e.ID) }
 
 // Command tells a worker to start an exec.
 type Command struct {
@@ -254,6 +261,7 @@ type Snapshot struct {
 	Bytes      int64
 	Spec       Spec // of the sandbox, for those that start from it
 	Made       Made
+	Execs      []string `json:",omitempty"` // that ran, if it is full
 	CreatedAt  time.Time
 }
 
@@ -272,6 +280,8 @@ type SnapshotOrder struct {
 type SnapshotMade struct {
 	SHA256 string `json:"sha256,omitempty"`
 	Bytes  int64  `json:"bytes"`
+	// Execs ran at that moment, and go on in what starts from it.
+	Execs []string `json:"execs,omitempty"`
 }
 
 // Stats is how a sandbox is doing.
