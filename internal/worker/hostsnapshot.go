@@ -107,7 +107,7 @@ func (rc receiver) DropSnapshot(_ context.Context, id string) error {
 // saveFull saves memory and files, and where the output of each command stood.
 func (k *kept) saveFull(ctx context.Context, box *sandbox.Sandbox, o live.SnapshotOrder) (made live.SnapshotMade, err error) {
 	if m, err := k.base.manifest(o.ID); err == nil && m.Generation == o.Generation {
-		return live.SnapshotMade{Bytes: m.Bytes}, nil // it was taken before
+		return m.made(), nil // it was taken before
 	}
 	folder := k.base.checkpoint(o.ID)
 	if err = os.RemoveAll(folder); err == nil {
@@ -127,7 +127,16 @@ func (k *kept) saveFull(ctx context.Context, box *sandbox.Sandbox, o live.Snapsh
 	if err != nil {
 		return made, errors.Join(err, os.RemoveAll(folder))
 	}
-	return live.SnapshotMade{Bytes: snap.Bytes}, nil
+	return m.made(), nil
+}
+
+// made is what the manager is told of a snapshot.
+func (m *manifest) made() live.SnapshotMade {
+	made := live.SnapshotMade{Bytes: m.Bytes}
+	for _, x := range m.Execs {
+		made.Execs = append(made.Execs, x.Order.ID)
+	}
+	return made
 }
 
 func writeManifest(folder string, m manifest) error {
