@@ -33,7 +33,7 @@ func drivers(cfg *config.Config, later func(string, func(context.Context) error)
 				return nil, err
 			}
 			return docker.New(ctx, docker.Config{
-				StateDir: stateDir, Guest: bin.Guest, Host: cfg.DockerHost, Runtime: cfg.DockerRuntime, Image: cfg.Image, Logger: log,
+				StateDir: stateDir, Guest: bin.Guest, Host: cfg.DockerHost, Runtime: cfg.DockerRuntime, Image: cfg.Image, Aliases: cfg.ImageAliases, Logger: log,
 			})
 		},
 		"fake": func(context.Context, string, *slog.Logger) (sandbox.Driver, error) {

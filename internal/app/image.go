@@ -21,7 +21,7 @@ func imageConfig(cfg *config.Config, log *slog.Logger) image.Config {
 	host.Most = int64(cfg.HostLimit)
 	return image.Config{
 		Dir: cfg.ImageDir(), Default: cmp.Or(cfg.Image, defaultImage), Host: host,
-		Insecure: cfg.InsecureRegistries, Logger: log,
+		Aliases: cfg.ImageAliases, Insecure: cfg.InsecureRegistries, Logger: log,
 	}
 }
 

@@ -40,6 +40,8 @@ type Config struct {
 	WorkerModels []string
 	Driver       string
 	Image        string // of sandboxes that name none; "" is the driver's own
+	// ImageAliases say what stands in for images that are not there.
+	ImageAliases map[string]string
 	Images       string // folder; "" is in SandboxBase
 	Languages    string // file, laid over what we ship; "" is none
 	HostLimit    Bytes  // of the image that is taken of the host

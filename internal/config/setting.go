@@ -152,6 +152,11 @@ func workerSettings() []setting {
 			at:   text(func(c *Config) *string { return &c.Image }),
 		},
 		{
+			key: "image_aliases", env: "AUREA_IMAGE_ALIASES", flag: "image-aliases", roles: own, init: "registry.fly.io/mobvibe-sandbox:latest=default",
+			help: "what those get who ask for an image that is not there, as `registry.example/thing:latest=host,other:1=default`; `default` is the image of sandboxes that name none; in the file, a map",
+			at:   func(c *Config) value { return mapValue{&c.ImageAliases} },
+		},
+		{
 			key: "languages", env: "AUREA_LANGUAGES", flag: "languages", roles: []Role{Up, Manager, Worker, Client},
 			help: "file of languages, laid over those that come with Aurea (docs/languages.md); manager and workers need the same",
 			at:   text(func(c *Config) *string { return &c.Languages }),

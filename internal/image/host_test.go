@@ -203,3 +203,37 @@ func TestDefaultImage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAliasesStandIn asks for images that are not here, and for one that is.
+func TestAliasesStandIn(t *testing.T) {
+	t.Parallel()
+	const foreign, other = "registry.fly.io/mobvibe-sandbox:latest", "thing:1"
+	s := open(t, func(c *Config) {
+		c.Host = aHost(t)
+		c.Aliases = map[string]string{foreign: DefaultAlias, other: "host"}
+	})
+	for _, name := range []string{foreign, other} {
+		i, err := s.Resolve(t.Context(), name)
+		if err != nil || i.Name != HostName {
+			t.Fatalf("%s is %+v, %v", name, i, err)
+		}
+		if r, err := s.Find(name); err != nil || r.Digest != i.Digest {
+			t.Errorf("%s is found as %+v, %v", name, r, err)
+		}
+	}
+	if _, err := s.Resolve(t.Context(), "nothing:1"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("an image that nothing stands in for: %v", err)
+	}
+	host := serve(t)
+	upload(t, host+"/real:1", made(t, nil, layerOf(t, file("real", "x"))))
+	s = open(t, func(c *Config) { c.Aliases = map[string]string{host + "/real:1": "host"} })
+	if _, err := s.Pull(t.Context(), host+"/real:1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := rootOf(t, s, host+"/real:1"); got["/real"] == "" && got["real"] == "" {
+		t.Errorf("an image that is here is hidden by its alias: %v", got)
+	}
+	if _, err := Open(Config{Dir: t.TempDir(), Aliases: map[string]string{"Not A Name": "host"}}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a bad name: %v", err)
+	}
+}

@@ -50,10 +50,53 @@ func (s *Store) Resolve(ctx context.Context, name string) (sandbox.Image, error)
 
 // nameOf is the name that is asked for.
 func (s *Store) nameOf(name string) (string, error) {
-	if name != "" {
-		return ParseName(name)
+	if name == "" {
+		return s.DefaultName(), nil
 	}
-	return s.DefaultName(), nil
+	known, err := ParseName(name)
+	if err != nil {
+		return "", err
+	}
+	return s.standIn(known)
+}
+
+// DefaultAlias is what an alias says that stands for the default image.
+const DefaultAlias = "default"
+
+// standIn is the name itself if there is such an image, else what the operator
+// decided that those get who ask for it. An image that is here is never hidden.
+func (s *Store) standIn(known string) (string, error) {
+	to, ok := s.config.Aliases[known]
+	if !ok {
+		return known, nil
+	}
+	i, err := s.readIndex()
+	if err != nil {
+		return "", err
+	}
+	if _, err := i.find(known); err == nil {
+		return known, nil
+	}
+	if to == DefaultAlias {
+		return s.DefaultName(), nil
+	}
+	return to, nil
+}
+
+// parseAliases checks the names in aliases.
+func parseAliases(aliases map[string]string) (map[string]string, error) {
+	parsed := map[string]string{}
+	for name, to := range aliases {
+		known, err := ParseName(name)
+		if err == nil && to != DefaultAlias {
+			to, err = ParseName(to)
+		}
+		if err != nil {
+			return nil, fault.Field("AUREA_IMAGE_ALIASES", "%w", err)
+		}
+		parsed[known] = to
+	}
+	return parsed, nil
 }
 
 // DefaultName is the image of requests that name none, at this moment.
@@ -110,6 +153,9 @@ func (s *Store) Prepare(ctx context.Context, progress Progress, names ...string)
 // Find returns what is known of an image, by name, alias or digest.
 func (s *Store) Find(name string) (Record, error) {
 	known, err := ParseName(name)
+	if err == nil {
+		known, err = s.standIn(known)
+	}
 	if err != nil {
 		return Record{}, err
 	}

@@ -24,6 +24,9 @@ type Config struct {
 	// Default is the image of requests that name none; if it is not there they
 	// get the host's.
 	Default string
+	// Aliases say what stands in for images that are not here, by name;
+	// DefaultAlias is the default image.
+	Aliases map[string]string
 	// Architecture is which of an image's variants is taken; by default the
 	// machine's own.
 	Architecture string
@@ -73,6 +76,11 @@ func Open(c Config) (*Store, error) {
 			return nil, fault.Field("SANDBOX_IMAGE", "%w", err)
 		}
 	}
+	aliases, err := parseAliases(c.Aliases)
+	if err != nil {
+		return nil, err
+	}
+	c.Aliases = aliases
 	for _, name := range []string{"", "blobs", "blobs/sha256", "roots", "tmp", "locks"} {
 		if err := os.MkdirAll(filepath.Join(c.Dir, name), 0o700); err != nil {
 			return nil, fmt.Errorf("make the image store: %w", err)

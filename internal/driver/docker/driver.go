@@ -39,6 +39,9 @@ type Config struct {
 	Guest string
 	// Image is the image of sandboxes that name none.
 	Image string
+	// Aliases say what stands in for images that the engine does not have, by
+	// name; "default" is Image.
+	Aliases map[string]string
 	// Runtime is the engine's runtime to use; "" is its default.
 	Runtime string
 	Logger  *slog.Logger

@@ -40,6 +40,15 @@ func (d *Driver) findImage(ctx context.Context, name string) (image, error) {
 		return image{}, fault.Field("image", "%q is not the name of an image", name)
 	}
 	result, err := d.api.ImageInspect(ctx, name)
+	if to, ok := d.config.Aliases[name]; ok && errdefs.IsNotFound(err) {
+		if to == "default" {
+			to = d.config.Image
+		}
+		if to != "" && to != name {
+			name = to
+			result, err = d.api.ImageInspect(ctx, name)
+		}
+	}
 	if errdefs.IsNotFound(err) {
 		return image{}, fault.New(fault.NotFound, "the Docker Engine has no image %q; get it with: docker pull %s", name, name)
 	}
