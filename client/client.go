@@ -1,5 +1,6 @@
 // Package client talks to an Aurea manager over HTTP: it submits PRDs, looks
-// at jobs, follows events and output, and fetches evidence.
+// at jobs, follows events and output, fetches evidence, and keeps sandboxes and
+// the commands in them.
 //
 // It needs the standard library and nothing else, and may be imported by
 // anybody. A Client is safe for use by several goroutines.
@@ -124,8 +125,11 @@ type request struct {
 	path   []string
 	query  url.Values
 	body   []byte
-	accept string
-	header http.Header
+	// stream is sent in place of body, once: a request with one is not repeated.
+	stream  io.Reader
+	content string // the type of body or stream; JSON where it is left out
+	accept  string
+	header  http.Header
 }
 
 // send makes the request. The answer's body is the caller's to close; a
@@ -137,14 +141,21 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		u.Path += "/" + part
 	}
 	u.RawQuery = r.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), bytes.NewReader(r.body))
+	var body io.Reader = bytes.NewReader(r.body)
+	if r.stream != nil {
+		body = r.stream
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	for k, v := range r.header {
 		req.Header[k] = v
 	}
-	if r.body != nil {
+	switch {
+	case r.content != "":
+		req.Header.Set("Content-Type", r.content)
+	case r.body != nil:
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if r.accept == "" {

@@ -31,11 +31,14 @@ func (a *API) registerAttach() {
 		OperationID: "attachExec", Method: http.MethodGet, Path: version + attachPath, Summary: "Talk to an exec by WebSocket", Tags: []string{"execs"},
 		Description: "The server sends output as binary messages: one byte that names the stream (1 stdout, 2 stderr), eight bytes with its offset (big endian), and the bytes; and as text {\"type\":\"end\", …} when the exec has ended, before it closes with 1000. " +
 			"The client sends standard input as binary messages, and as text {\"type\":\"resize\",\"cols\":80,\"rows\":24}, {\"type\":\"signal\",\"signal\":2}, {\"type\":\"close_stdin\"}. " +
-			"A connection that breaks ends nothing: open another with the offsets that were seen. Close codes are those of the other sockets.",
+			"A connection that breaks ends nothing: open another with the offsets that were seen. With stdin_offset input is counted from there on, and each message of it (and close_stdin) is answered by " +
+			"{\"type\":\"input\",\"offset\":…} once the exec has taken it, or by {\"type\":\"error\",\"of\":\"input\",\"status\":…,\"code\":…,\"error\":…}, after which no more is taken here: " +
+			"say again from the last offset on another connection, and nothing is lost or written twice. Close codes are those of the other sockets.",
 		Parameters: []*huma.Param{
 			{Name: "sandbox", In: "path", Required: true, Schema: word}, {Name: "exec", In: "path", Required: true, Schema: word},
 			{Name: "stdout_offset", In: "query", Description: "How many bytes of stdout to leave out.", Schema: number},
 			{Name: "stderr_offset", In: "query", Description: "How many bytes of stderr to leave out.", Schema: number},
+			{Name: "stdin_offset", In: "query", Description: "How many bytes of input were written before; without it input goes where the input stands, and is not answered.", Schema: number},
 			{Name: "token", In: "query", Description: "The key, for browsers, which cannot set headers here.", Schema: word},
 		},
 		Responses: map[string]*huma.Response{"101": {Description: "A WebSocket."}, "default": a.problemResponse()},
@@ -59,10 +62,12 @@ func (a *API) serveAttach(w http.ResponseWriter, r *http.Request) {
 			"A page of another site opened this WebSocket. Use it from a page of this server, from outside a browser, or add the origin to the trusted ones."))
 		return
 	}
-	var from sandbox.Offsets
-	leave := func() {}
+	t := &attached{api: a, exec: r.PathValue("exec")}
 	if err == nil {
-		from, leave, err = a.attachment(ctx, r)
+		var leave func()
+		if leave, err = a.attachment(ctx, r, t); err == nil {
+			defer leave()
+		}
 	}
 	conn, accepted := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // trusts has checked it
 	if accepted != nil {
@@ -75,10 +80,10 @@ func (a *API) serveAttach(w http.ResponseWriter, r *http.Request) {
 		defer a.sockets.open.Done()
 	}
 	if err == nil {
-		defer leave()
 		conn.SetReadLimit(maxAttachMessage)
-		t := &attached{api: a, conn: conn, exec: r.PathValue("exec")}
-		err = t.run(context.WithoutCancel(ctx), from)
+		t.conn = conn
+		t.run(context.WithoutCancel(ctx))
+		return
 	}
 	a.closeSocket(r.Context(), conn, err)
 }
@@ -87,29 +92,29 @@ func (a *API) serveAttach(w http.ResponseWriter, r *http.Request) {
 const maxAttachMessage = 1 << 20
 
 // attachment checks what a socket is to be attached to, and from where.
-func (a *API) attachment(ctx context.Context, r *http.Request) (from sandbox.Offsets, leave func(), err error) {
+func (a *API) attachment(ctx context.Context, r *http.Request, t *attached) (leave func(), err error) {
 	if err := checkSandboxID(r.PathValue("sandbox")); err != nil {
-		return from, nil, err
+		return nil, err
 	}
-	if err := checkID("exec", r.PathValue("exec")); err != nil {
-		return from, nil, err
+	if err := checkID("exec", t.exec); err != nil {
+		return nil, err
 	}
-	in := &ExecPath{Exec: r.PathValue("exec")}
+	in := &ExecPath{Exec: t.exec}
 	in.ID = r.PathValue("sandbox")
 	if _, err := a.exec(ctx, in); err != nil {
-		return from, nil, err
+		return nil, err
 	}
-	for name, into := range map[string]*int64{"stdout_offset": &from.Stdout, "stderr_offset": &from.Stderr} {
+	t.input.next = -1
+	for name, into := range map[string]*int64{"stdout_offset": &t.from.Stdout, "stderr_offset": &t.from.Stderr, "stdin_offset": &t.input.next} {
 		text := r.URL.Query().Get(name)
 		if text == "" {
 			continue
 		}
 		if *into, err = strconv.ParseInt(text, 10, 64); err != nil || *into < 0 {
-			return from, nil, fault.Field("query."+name, "must be a number of bytes")
+			return nil, fault.Field("query."+name, "must be a number of bytes")
 		}
 	}
-	leave, err = a.streams.enter(ctx)
-	return from, leave, err
+	return a.streams.enter(ctx)
 }
 
 // attached is a socket that is joined to an exec.
@@ -117,21 +122,37 @@ type attached struct {
 	api  *API
 	conn *websocket.Conn
 	exec string
-	mu   sync.Mutex // of writes
+	from sandbox.Offsets
+	// input waits for the exec apart from what else a client says, so that an
+	// exec that does not read can still be sent a signal.
+	input attachedInput
+	mu    sync.Mutex // of writes
 }
 
 var errEnded = &socketEnd{code: websocket.StatusNormalClosure, reason: "ended"}
 
-// run carries output and input until the exec has ended, or the socket has.
-func (t *attached) run(ctx context.Context, from sandbox.Offsets) error {
-	ctx, stop := t.api.untilEnding(ctx)
+// run carries output and input until the exec has ended, or the socket has, and
+// closes it. The socket is read until it is closed: a read that is broken off
+// takes the connection with it, and the reason would never arrive.
+func (t *attached) run(base context.Context) {
+	ctx, stop := t.api.untilEnding(base)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	reading, stopReading := context.WithCancelCause(base)
+	t.input.queue = make(chan inputPiece, maxQueuedInput)
 	var tasks sync.WaitGroup
-	defer tasks.Wait()
-	tasks.Go(func() { cancel(t.listen(ctx)) })
-	err := t.api.cfg.Keeper.FollowExec(ctx, t.exec, from, 0, func(p live.Piece) error { return t.piece(ctx, p) })
+	tasks.Go(func() { cancel(t.listen(ctx, reading)) })
+	tasks.Go(func() { t.feed(ctx) })
+	err := t.carry(ctx)
+	cancel(err)
+	t.api.closeSocket(base, t.conn, err)
+	stopReading(nil)
+	tasks.Wait()
+}
+
+// carry sends the output, and the end of the exec behind it.
+func (t *attached) carry(ctx context.Context) error {
+	err := t.api.cfg.Keeper.FollowExec(ctx, t.exec, t.from, 0, func(p live.Piece) error { return t.piece(ctx, p) })
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
@@ -149,7 +170,6 @@ func (t *attached) run(ctx context.Context, from sandbox.Offsets) error {
 	if err := t.say(ctx, map[string]any{"type": "end", "state": b.State, "verdict": b.Verdict, "exit_code": b.ExitCode, "cause": b.Cause}); err != nil {
 		return err
 	}
-	cancel(errEnded)
 	return errEnded
 }
 
@@ -172,7 +192,8 @@ func (t *attached) say(ctx context.Context, facts map[string]any) error {
 }
 
 func (t *attached) write(ctx context.Context, kind websocket.MessageType, data []byte) error {
-	bounded, cancel := context.WithTimeoutCause(ctx, t.api.sockets.pace.write, errStuck)
+	// Not broken off with ctx, for the same reason as reads.
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), t.api.sockets.pace.write, errStuck)
 	defer cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,17 +217,17 @@ type attachWord struct {
 
 // listen takes what the client sends, until it is gone. What the exec does not
 // take is told and ends nothing.
-func (t *attached) listen(ctx context.Context) error {
+func (t *attached) listen(ctx, reading context.Context) error {
 	for {
-		kind, data, err := t.conn.Read(ctx)
+		kind, data, err := t.conn.Read(reading)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err != nil {
-			if context.Cause(ctx) != nil {
-				return context.Cause(ctx)
-			}
 			return errReaderGone
 		}
 		if kind == websocket.MessageBinary {
-			err = t.api.cfg.Keeper.FeedExec(ctx, t.exec, -1, data, false)
+			err = t.input.put(ctx, inputPiece{data: data})
 		} else {
 			err = t.obey(ctx, data)
 		}
@@ -230,7 +251,7 @@ func (t *attached) obey(ctx context.Context, data []byte) error {
 	case "signal":
 		return t.api.cfg.Keeper.SignalExec(ctx, t.exec, int(word.Signal), word.Tree)
 	case "close_stdin":
-		return t.api.cfg.Keeper.FeedExec(ctx, t.exec, -1, nil, true)
+		return t.input.put(ctx, inputPiece{last: true})
 	case "ping":
 		return t.say(ctx, map[string]any{"type": "pong"})
 	}

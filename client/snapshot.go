@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"time"
+)
+
+// The kinds of snapshots of a sandbox.
+const (
+	FilesSnapshot = "files" // what differs from the image
+	FullSnapshot  = "full"  // the memory too: it can be restored and forked from
+)
+
+// SandboxSnapshot is a state of a sandbox that was kept.
+type SandboxSnapshot struct {
+	ID         string    `json:"id"`
+	SandboxID  string    `json:"sandbox_id"`
+	Kind       string    `json:"kind"`
+	Generation int64     `json:"generation"`
+	Label      *string   `json:"label"`
+	Bytes      int64     `json:"bytes"`
+	SHA256     *string   `json:"sha256"`    // of the archive, if it is of files
+	WorkerID   *string   `json:"worker_id"` // where it is kept, if it is full
+	CreatedAt  time.Time `json:"created_at"`
+}
+
+// TakeSnapshot takes a snapshot of a sandbox, which goes on. kind "" is
+// FilesSnapshot.
+func (c *Client) TakeSnapshot(ctx context.Context, sandbox, kind, label string) (SandboxSnapshot, error) {
+	body := map[string]string{}
+	if kind != "" {
+		body["kind"] = kind
+	}
+	if label != "" {
+		body["label"] = label
+	}
+	var out SandboxSnapshot
+	r, err := post(body, sandboxes(sandbox, "snapshots")...)
+	if err == nil {
+		_, err = c.call(ctx, r, &out)
+	}
+	return out, err
+}
+
+// Snapshots lists the snapshots of a sandbox, newest first, page by page.
+func (c *Client) Snapshots(ctx context.Context, sandbox string) iter.Seq2[SandboxSnapshot, error] {
+	return pages[SandboxSnapshot](ctx, c, get(sandboxes(sandbox, "snapshots")...))
+}
+
+// DeleteSnapshot removes a snapshot.
+func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
+	_, err := c.call(ctx, request{method: http.MethodDelete, path: []string{"api", "v1", "snapshots", id}}, nil)
+	return err
+}
+
+// RestoreSandbox sets a sandbox back to a full snapshot of it, in place.
+func (c *Client) RestoreSandbox(ctx context.Context, sandbox, snapshot string) (Sandbox, error) {
+	return c.steer(ctx, map[string]string{"snapshot": snapshot}, sandbox, "restore")
+}
+
+// Fork says how a sandbox is forked. Zero fields take the server's defaults.
+type Fork struct {
+	Count    int               `json:"count,omitempty"`
+	Snapshot string            `json:"snapshot,omitempty"` // to fork from; one of now where it is left out
+	Secrets  bool              `json:"secrets,omitempty"`  // what was named a secret is inherited too
+	Labels   map[string]string `json:"labels,omitempty"`   // in place of those of the sandbox
+}
+
+// ForkSandbox makes sandboxes that go on from the same moment: all of them, or
+// none.
+func (c *Client) ForkSandbox(ctx context.Context, sandbox string, f Fork) ([]Sandbox, error) {
+	var out []Sandbox
+	r, err := post(f, sandboxes(sandbox, "fork")...)
+	if err == nil {
+		_, err = c.call(ctx, r, &out)
+	}
+	return out, err
+}
