@@ -107,14 +107,15 @@ func workerMain() error {
 
 // stand is a manager in memory, behind a socket, and a worker process.
 type stand struct {
-	t      *testing.T
+	t      testing.TB
 	ref    *dispatchtest.Reference
+	told   chan string // gets the name of each exec whose end was told
 	url    string
 	folder string
 	cmd    *exec.Cmd
 }
 
-func setUp(t *testing.T) *stand {
+func setUp(t testing.TB) *stand {
 	t.Helper()
 	if binaries == "" {
 		const reason = "making gVisor sandboxes needs root; this run leaves their tests out"
@@ -128,11 +129,12 @@ func setUp(t *testing.T) *stand {
 		t.Fatal(err)
 	}
 	ref := dispatchtest.NewReference()
-	door := wire.Handler(ref, slog.New(slog.DiscardHandler))
+	told := make(chan string, 1024)
+	door := wire.Handler(hearing{ref, told}, slog.New(slog.DiscardHandler))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		door.ServeHTTP(w, r.WithContext(policy.With(r.Context(), policy.LocalCaller())))
 	}))
-	s := &stand{t: t, ref: ref, url: srv.URL, folder: folder}
+	s := &stand{t: t, ref: ref, told: told, url: srv.URL, folder: folder}
 	t.Cleanup(func() {
 		s.kill()
 		door.Close()
@@ -143,6 +145,47 @@ func setUp(t *testing.T) *stand {
 	})
 	s.start()
 	return s
+}
+
+// hearing is a manager that says what it is told.
+type hearing struct {
+	*dispatchtest.Reference
+	told chan string
+}
+
+// Tell takes ends.
+func (h hearing) Tell(ctx context.Context, req dispatch.TellRequest) error {
+	err := h.Reference.Tell(ctx, req)
+	for _, e := range req.Execs {
+		select {
+		case h.told <- e.ID:
+		default: // nobody listens
+		}
+	}
+	return err
+}
+
+// BenchmarkExec is a command that does nothing, from its order until its end was
+// told, over a socket.
+func BenchmarkExec(b *testing.B) {
+	s := setUp(b)
+	host := s.host()
+	if _, err := host.OpenSandbox(b.Context(), live.Order{ID: "box"}); err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for b.Loop() {
+		n++
+		if err := host.StartExec(b.Context(), live.Command{ID: fmt.Sprint("e", n), Sandbox: "box", Command: []string{"true"}}); err != nil {
+			b.Fatal(err)
+		}
+		<-s.told
+	}
+	b.StopTimer()
+	if err := host.EndSandbox(b.Context(), live.Closing{ID: "box", Outcome: sandbox.OutcomeDone}); err != nil {
+		b.Error(err)
+	}
+	s.end()
 }
 
 // start starts the worker process and waits for its stream.
