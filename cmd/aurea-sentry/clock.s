@@ -1,0 +1,1 @@
+// Lets clock.go declare a function whose body is in gVisor.
