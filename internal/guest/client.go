@@ -450,18 +450,3 @@ func (c *Client) unregister(p *Process) {
 	defer c.mu.Unlock()
 	delete(c.channels, p.channel)
 }
-
-// sendOpen sends the message in pieces. Others may speak between them.
-func (c *Client) sendOpen(ctx context.Context, channel uint32, message []byte) error {
-	for {
-		piece := message[:min(len(message), wire.MaxRequest)]
-		message = message[len(piece):]
-		var flags uint8
-		if len(message) > 0 {
-			flags = wire.FlagMore
-		}
-		if err := c.send(ctx, wire.TypeOpen, flags, channel, piece); err != nil || len(message) == 0 {
-			return err
-		}
-	}
-}

@@ -61,7 +61,7 @@ func newProcess(c *Client, channel uint32, open wire.Open) *Process {
 		client:  c,
 		channel: channel,
 		id:      open.ID,
-		move:    open.ID == "" && !standing,
+		move:    !standing && open.Kind != wire.KindExec && open.Kind != wire.KindAttach,
 		window:  wire.Window,
 		opened:  make(chan struct{}),
 		exited:  make(chan struct{}),
@@ -404,14 +404,7 @@ func (p *Process) Feed(ctx context.Context, b []byte) error {
 		}
 		b = b[n:]
 	}
-	for len(b) > 0 {
-		in := wire.Input{Data: b[:min(len(b), wire.MaxInput)]}
-		b = b[len(in.Data):]
-		if err := p.client.send(ctx, wire.TypeInput, 0, p.channel, in.Append(nil)); err != nil {
-			return err
-		}
-	}
-	return p.client.send(ctx, wire.TypeCloseInput, 0, p.channel, wire.Control{}.Append(nil))
+	return p.client.sendAll(ctx, inputFrames(p.channel, b))
 }
 
 // writeBatch is how much input is under way at once: half of what a guest

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"syscall"
 	"time"
 
@@ -96,22 +97,58 @@ func (c *Client) putAtOnce(ctx context.Context, open wire.Open, archive []byte) 
 		return err
 	}
 	defer c.unregister(p)
-	if err := c.sendOpen(ctx, p.channel, open.Encode()); err != nil {
-		return err
-	}
-	for len(archive) > 0 {
-		in := wire.Input{Data: archive[:min(len(archive), wire.MaxInput)]}
-		archive = archive[len(in.Data):]
-		if err := c.send(ctx, wire.TypeInput, 0, p.channel, in.Append(nil)); err != nil {
-			p.abort(ctx)
-			return err
-		}
-	}
-	if err := c.send(ctx, wire.TypeCloseInput, 0, p.channel, wire.Control{}.Append(nil)); err != nil {
+	if err := c.sendAll(ctx, append(openFrames(p.channel, open.Encode()), inputFrames(p.channel, archive)...)); err != nil {
 		p.abort(ctx)
 		return err
 	}
 	return p.settled(ctx)
+}
+
+// Supply implements sandbox.Supplier.
+func (p *Process) Supply(ctx context.Context, files sandbox.Files, input []byte) error {
+	if err := checkPath("dir", files.Dir); err != nil {
+		return err
+	}
+	open := wire.Open{Kind: wire.KindPutFor, ID: p.id, Path: path.Clean(files.Dir)}
+	if files.Locked {
+		open.Kind = wire.KindLockFor
+	}
+	archive, err := io.ReadAll(io.LimitReader(files.Tar, writeBatch+1))
+	if err != nil {
+		return fmt.Errorf("read the archive: %w", err)
+	}
+	c := p.client
+	if len(archive) > writeBatch || len(input) > writeBatch {
+		// More than goes out in one go: one after the other.
+		open.Kind, open.ID = wire.KindPut, ""
+		if files.Locked {
+			open.Kind = wire.KindLock
+		}
+		if err := c.put(ctx, open, io.MultiReader(bytes.NewReader(archive), files.Tar)); err != nil {
+			return err
+		}
+		_ = p.Feed(ctx, input) // what became of it shows in what the process does
+		return nil
+	}
+	t, err := c.register(open)
+	if err != nil {
+		return err
+	}
+	defer c.unregister(t)
+	frames := append(openFrames(t.channel, open.Encode()), inputFrames(t.channel, archive)...)
+	if err := c.sendAll(ctx, append(frames, inputFrames(p.channel, input)...)); err != nil {
+		t.abort(ctx)
+		return err
+	}
+	return t.settled(ctx)
+}
+
+// GetAfter implements sandbox.Leaver. What it writes is hostile.
+func (p *Process) GetAfter(ctx context.Context, name string, w io.Writer) error {
+	if err := checkPath("path", name); err != nil {
+		return err
+	}
+	return p.client.get(ctx, wire.Open{Kind: wire.KindGetAfter, ID: p.id, Path: path.Clean(name)}, w)
 }
 
 // feed sends all of r as input, and its end.
@@ -135,7 +172,11 @@ func (p *Process) feed(ctx context.Context, r io.Reader) error {
 
 // Get packs path as a tar stream into w. What it writes is hostile.
 func (c *Client) Get(ctx context.Context, path string, w io.Writer) error {
-	p, err := c.open(ctx, wire.Open{Kind: wire.KindGet, Path: path})
+	return c.get(ctx, wire.Open{Kind: wire.KindGet, Path: path}, w)
+}
+
+func (c *Client) get(ctx context.Context, open wire.Open, w io.Writer) error {
+	p, err := c.open(ctx, open)
 	if err != nil {
 		return err
 	}

@@ -151,6 +151,31 @@ type Feeder interface {
 	Feed(ctx context.Context, p []byte) error
 }
 
+// Files is a tar stream, and the absolute path in the sandbox that it is
+// unpacked below.
+type Files struct {
+	Dir string
+	Tar io.Reader
+	// Locked keeps what runs in the sandbox from changing them: see Locker.
+	Locked bool
+}
+
+// Supplier is implemented by a Process that can be given files and all of its
+// input in one go.
+type Supplier interface {
+	// Supply is Put, or PutLocked, and then Feed: the process gets no byte of its
+	// input before all files lie there, and an empty one where they cannot be
+	// laid there. It returns when the files are there.
+	Supply(ctx context.Context, files Files, input []byte) error
+}
+
+// Leaver is implemented by a Process that can hand over what it leaves with its
+// end.
+type Leaver interface {
+	// GetAfter is Get as soon as the process has ended. It is called before that.
+	GetAfter(ctx context.Context, path string, w io.Writer) error
+}
+
 // Imaged is implemented by a Box that knows the digest of the image that it
 // stands on, and by which name that was asked for.
 type Imaged interface {

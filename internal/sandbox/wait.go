@@ -84,3 +84,44 @@ func (e *Exec) hold(ctx context.Context) (bool, error) {
 		return false, context.Cause(ctx)
 	}
 }
+
+// Supply lays files into the sandbox and feeds the process then: it gets no byte
+// of its input before all of them lie there. Where they cannot be laid there it
+// gets none.
+func (e *Exec) Supply(ctx context.Context, files Files, input []byte) error {
+	if err := e.sandbox.demand("put files"); err != nil {
+		return err
+	}
+	if p, ok := e.proc.(Supplier); ok {
+		if err := p.Supply(ctx, files, input); err != nil {
+			return fmt.Errorf("put files below %s: %w", files.Dir, err)
+		}
+		return nil
+	}
+	put := e.sandbox.Put
+	if files.Locked {
+		put = e.sandbox.PutLocked
+	}
+	if err := put(ctx, files.Dir, files.Tar); err != nil {
+		return err
+	}
+	_ = e.Feed(ctx, input) // what became of it shows in what the process does
+	return nil
+}
+
+// GetAfter packs path, an absolute path in the sandbox, as a tar stream into w
+// once the process has ended. What it yields is hostile.
+func (e *Exec) GetAfter(ctx context.Context, path string, w io.Writer) error {
+	if p, ok := e.proc.(Leaver); ok {
+		if err := p.GetAfter(ctx, path, w); err != nil {
+			return fmt.Errorf("get %s: %w", path, err)
+		}
+		return nil
+	}
+	select {
+	case <-e.done:
+		return e.sandbox.Get(ctx, path, w)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for process %s: %w", e.ID(), context.Cause(ctx))
+	}
+}

@@ -17,6 +17,10 @@ import (
 // collectTimeout bounds taking the artifacts of a run out of its sandbox.
 const collectTimeout = 30 * time.Second
 
+// supplyTimeout bounds hearing whether the files of a program that has ended
+// were there when it began.
+const supplyTimeout = 10 * time.Second
+
 // do takes a run from its order to its end, for which there is room. The answer
 // does not wait for the end of the sandbox; how many of those are on their way
 // is bounded.
@@ -36,6 +40,9 @@ func (s *shot) do() {
 	box, err := s.acquire(traced)
 	if err == nil {
 		err = s.perform(traced, box)
+	}
+	if errors.Is(err, errUnfit) {
+		box, err = s.again(traced, box, err)
 	}
 	s.err = err
 	span.Set("verdict", string(s.result.Verdict))
@@ -82,29 +89,47 @@ func (s *shot) stage(name string, since time.Time) {
 	s.result.Stages = append(s.result.Stages, oneshot.Stage{Name: name, Took: time.Since(since)})
 }
 
-// acquire gets a sandbox with code and inputs in it: one that waits, else a new
-// one. A sandbox that waited and cannot take files is not well, and is no reason
-// for a run to fail.
+// errUnfit says that a sandbox that waited could not take the files of a run,
+// whose program has not begun: it is not well, which is no reason for a run to
+// fail.
+var errUnfit = errors.New("a sandbox that waited could not be used")
+
+// acquire gets a sandbox: one that waits, else a new one. Code and inputs are in
+// it, but where an interpreter waits: it gets them when it is let go.
 func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
-	for ctx.Err() == nil {
-		began := time.Now()
-		h := s.claim(ctx)
-		if h == nil {
-			break
-		}
-		s.stage("claim", began)
-		err := s.put(ctx, h.Sandbox, true)
-		if err == nil {
-			s.live.Add(1)
-			s.held, s.result.Warm = h, true
-			return h.Sandbox, nil
-		}
-		s.log.Warn("a sandbox that waited could not be used", "sandbox", h.Sandbox.ID(), "error", err)
-		s.live.Add(1)
-		s.destroyBox(h.Sandbox)
-		s.result.Stages = nil
+	began := time.Now()
+	h := s.claim(ctx)
+	if h == nil {
+		return s.create(ctx)
 	}
-	return s.create(ctx)
+	s.stage("claim", began)
+	s.live.Add(1)
+	s.held, s.result.Warm = h, true
+	if h.Waits() {
+		return h.Sandbox, nil
+	}
+	if err := s.put(ctx, h.Sandbox, true); err != nil {
+		s.discard(h.Sandbox, err)
+		return s.create(ctx)
+	}
+	return h.Sandbox, nil
+}
+
+// again does the run in a new sandbox, after one that waited was unfit.
+func (s *shot) again(ctx context.Context, unfit *sandbox.Sandbox, why error) (*sandbox.Sandbox, error) {
+	s.discard(unfit, why)
+	box, err := s.create(ctx)
+	if err == nil {
+		err = s.perform(ctx, box)
+	}
+	return box, err
+}
+
+// discard destroys a sandbox that waited and was of no use.
+func (s *shot) discard(box *sandbox.Sandbox, why error) {
+	s.log.Warn("a sandbox that waited could not be used", "sandbox", box.ID(), "error", why)
+	s.destroyBox(box)
+	s.held, s.result.Warm, s.result.Stages = nil, false, nil
 }
 
 // create makes a new sandbox.
@@ -159,15 +184,26 @@ func (s *shot) perform(ctx context.Context, box *sandbox.Sandbox) error {
 			return err
 		}
 	}
-	if err := s.execute(ctx, box); err != nil {
+	began := time.Now()
+	exec, wait, err := s.start(ctx, box)
+	if err != nil {
 		return err
 	}
+	collected := s.collect(ctx, box, exec)
+	ended, err := wait(ctx)
+	s.stage("exec", began)
+	if err != nil && ended.Verdict == "" {
+		collected(err)
+		return err
+	}
+	s.ended(ended)
+	defer s.stage("collect", time.Now())
 	measured := make(chan struct{})
 	go func() {
 		defer close(measured)
 		s.measure(ctx, box)
 	}()
-	s.collect(ctx, box)
+	collected(nil)
 	<-measured
 	return nil
 }
@@ -215,50 +251,58 @@ func (s *shot) handOn(ctx context.Context) func(dispatch.Chunk) error {
 	}
 }
 
-// execute runs the program.
-func (s *shot) execute(ctx context.Context, box *sandbox.Sandbox) error {
-	began := time.Now()
-	exec, input, err := s.start(ctx, box)
-	if err != nil {
-		return err
-	}
-	res, err := s.feed(ctx, exec, input)
-	s.stage("exec", began)
-	if err != nil && res.Verdict == "" {
-		return err
-	}
-	s.ended(res)
-	return nil
-}
-
 // start starts the program, or lets go the interpreter that waits for it. What
-// it returns is to be written to the input.
-func (s *shot) start(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Exec, []byte, error) {
+// it returns waits for the program's end.
+func (s *shot) start(ctx context.Context, box *sandbox.Sandbox) (*sandbox.Exec, func(context.Context) (sandbox.Result, error), error) {
 	opts := sandbox.ExecOptions{Timeout: s.order.Timeout, Sink: s.out, OutputCap: s.order.OutputCap}
-	if s.held != nil && s.held.Waits() {
-		exec, head, err := s.held.Begin(s.order.Args, s.env(), opts)
-		return exec, append(head, s.order.Stdin...), err
+	if s.held == nil || !s.held.Waits() {
+		command := s.lang.RunCommand(s.lang.File, compiledPath, s.order.Args)
+		// The input is always a pipe, so that a program finds the same however it
+		// was started.
+		exec, err := box.Exec(ctx, sandbox.ExecSpec{ID: oneshot.StepRun, Command: command, Env: s.env(), Stdin: true}, opts)
+		return exec, func(ctx context.Context) (sandbox.Result, error) { return s.feed(ctx, exec) }, err
 	}
-	command := s.lang.RunCommand(s.lang.File, compiledPath, s.order.Args)
-	// The input is always a pipe, so that a program finds the same however it
-	// was started.
-	exec, err := box.Exec(ctx, sandbox.ExecSpec{ID: oneshot.StepRun, Command: command, Env: s.env(), Stdin: true}, opts)
-	return exec, []byte(s.order.Stdin), err
+	files, err := s.archive(true)
+	if err != nil {
+		return nil, nil, err
+	}
+	exec, head, err := s.held.Begin(s.order.Args, s.env(), opts)
+	return exec, func(ctx context.Context) (sandbox.Result, error) {
+		return s.supply(ctx, exec, sandbox.Files{Dir: workspacePath, Tar: files, Locked: s.order.ReadOnly}, head)
+	}, err
 }
 
 // feed writes the program's input and waits for its end. A program that does not
 // read holds up nobody.
-func (s *shot) feed(ctx context.Context, exec *sandbox.Exec, input []byte) (sandbox.Result, error) {
+func (s *shot) feed(ctx context.Context, exec *sandbox.Exec) (sandbox.Result, error) {
 	feeding, cancel := context.WithCancelCause(ctx)
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
 		// One that has ended, or closed its input, tells by its verdict.
-		_ = exec.Feed(feeding, input)
+		_ = exec.Feed(feeding, []byte(s.order.Stdin))
 	}()
 	res, err := exec.Wait(ctx)
 	cancel(errFed)
 	<-fed
+	return res, err
+}
+
+// supply gives an interpreter that waited its files, then what it has to know and
+// the program's input, and waits for the program's end. One that could not be
+// given the files has not begun the program.
+func (s *shot) supply(ctx context.Context, exec *sandbox.Exec, files sandbox.Files, head []byte) (sandbox.Result, error) {
+	feeding, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	fed := make(chan error, 1)
+	go func() { fed <- exec.Supply(feeding, files, append(head, s.order.Stdin...)) }()
+	res, err := exec.Wait(ctx)
+	// Whether the files were there is known by now, or never will be.
+	timer := time.AfterFunc(supplyTimeout, func() { cancel(errFed) })
+	defer timer.Stop()
+	if unfit := <-fed; unfit != nil && ctx.Err() == nil && s.out.size() == 0 && res.Verdict != sandbox.Timeout {
+		return sandbox.Result{}, errors.Join(errUnfit, unfit)
+	}
 	return res, err
 }
 
@@ -291,31 +335,51 @@ func (s *shot) measure(ctx context.Context, box *sandbox.Sandbox) {
 	}
 }
 
-// collect takes the artifacts out. What is missing is named, and the run is what
+// collect takes the artifacts out as soon as the program has ended, which is
+// what it waits for beside it. What it returns is called then and waits for them;
+// with an error, nobody wants them. What is missing is named, and the run is what
 // it was.
-func (s *shot) collect(ctx context.Context, box *sandbox.Sandbox) {
+func (s *shot) collect(ctx context.Context, box *sandbox.Sandbox, exec *sandbox.Exec) (collected func(unwanted error)) {
 	if !s.order.Artifacts {
-		return
+		return func(error) {}
 	}
-	defer s.stage("collect", time.Now())
-	bounded, cancel := context.WithTimeoutCause(ctx, collectTimeout, errFetch)
-	defer cancel()
+	bounded, cancel := context.WithCancelCause(ctx)
 	from, to := io.Pipe()
 	got := make(chan error, 1)
 	go func() {
-		err := box.Get(bounded, artifactsPath, to)
+		err := exec.GetAfter(bounded, artifactsPath, to)
 		to.CloseWithError(err) //nolint:errcheck // it cannot fail
 		got <- err
 	}()
-	var err error
-	s.result.Artifacts, s.result.Skipped, err = evidence.CollectArtifacts(bounded, from, evidence.DefaultArtifactBounds())
-	from.CloseWithError(errEnough) //nolint:errcheck // it cannot fail
-	if getErr := <-got; getErr != nil && !errors.Is(getErr, errEnough) {
-		err = getErr
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		s.result.Artifacts, s.result.Skipped, err = evidence.CollectArtifacts(bounded, from, evidence.DefaultArtifactBounds())
+		from.CloseWithError(errEnough) //nolint:errcheck // it cannot fail
+		if getErr := <-got; getErr != nil && !errors.Is(getErr, errEnough) {
+			err = getErr
+		}
+		done <- err
+	}()
+	return func(unwanted error) {
+		if unwanted != nil {
+			cancel(unwanted)
+		}
+		timer := time.AfterFunc(collectTimeout, func() { cancel(errFetch) })
+		defer timer.Stop()
+		err := <-done
+		cancel(nil)
+		switch {
+		case unwanted != nil:
+			s.result.Artifacts, s.result.Skipped = nil, nil
+		case err != nil:
+			s.missing(box, err)
+		}
 	}
-	if err == nil {
-		return
-	}
+}
+
+// missing names that artifacts could not be taken out.
+func (s *shot) missing(box *sandbox.Sandbox, err error) {
 	select {
 	case <-box.Done():
 	default:

@@ -29,6 +29,8 @@ func fileChecks() []check {
 		{"Get never follows a link onto the host", getLink},
 		{"Put never follows a link onto the host", putLink},
 		{"large files come and go whole", largeFile},
+		{"Supply gives a process its files before its input", supplied},
+		{"GetAfter packs what a process has left at its end", leftAtEnd},
 	}
 }
 
@@ -149,6 +151,57 @@ func putLocked(r *rig) {
 	const tries = `exec 2>/dev/null; echo x > main.sh; echo x >> main.sh; rm -f main.sh; mv main.sh other; chmod 777 main.sh; chmod 777 .; ln -sf /etc/passwd main.sh
 mkdir new; rm -rf open; mv open elsewhere; touch new.txt; touch -d @1 main.sh; cat main.sh; ls`
 	r.wantText("what is left", r.say(b, tries), "codemain.sh\nopen")
+}
+
+func supplied(r *rig) {
+	b := r.box()
+	spec := r.sh("cat; cat given.txt")
+	spec.Stdin = true
+	p := r.exec(b, spec)
+	supplier, ok := p.(sandbox.Supplier)
+	if !ok {
+		return // Exec does one after the other
+	}
+	_, locked := b.(sandbox.Locker)
+	files := sandbox.Files{Dir: "/workspace", Tar: bytes.NewReader(tarOf(r, file("given.txt", "the file"))), Locked: locked}
+	if err := supplier.Supply(r.ctx, files, []byte("the input, ")); err != nil {
+		r.Fatalf("supply: %v", err)
+	}
+	out := r.collect(p, sandbox.Offsets{})
+	if exit := r.wait(p); exit.Code != 0 || out.stdout != "the input, the file" {
+		r.Errorf("exit %+v after %q", exit, out)
+	}
+	garbage := sandbox.Files{Dir: "/workspace", Tar: strings.NewReader(strings.Repeat("no tar. ", 200)), Locked: locked}
+	spec.ID = r.newID()
+	p = r.exec(b, spec)
+	r.wantKind("supply garbage", p.(sandbox.Supplier).Supply(r.ctx, garbage, []byte("never")), fault.Invalid)
+	if out := r.collect(p, sandbox.Offsets{}); out.stdout != "the file" {
+		r.Errorf("without its files it was given %q", out.stdout)
+	}
+}
+
+func leftAtEnd(r *rig) {
+	b := r.box()
+	spec := r.sh("cat > /dev/null; mkdir left; echo -n last > left/words")
+	spec.Stdin = true
+	p := r.exec(b, spec)
+	leaver, ok := p.(sandbox.Leaver)
+	if !ok {
+		return // Exec waits for the end first
+	}
+	var left bytes.Buffer
+	got := make(chan error, 1)
+	go func() { got <- leaver.GetAfter(r.ctx, "/workspace/left", &left) }()
+	if err := p.CloseInput(r.ctx); err != nil {
+		r.Fatalf("close the input: %v", err)
+	}
+	if err := <-got; err != nil {
+		r.Fatalf("get: %v", err)
+	}
+	if text := left.String(); !strings.Contains(text, "words") || !strings.Contains(text, "last") {
+		r.Errorf("what was left is not in %d bytes", left.Len())
+	}
+	r.wait(p)
 }
 
 func putEscapes(r *rig) {

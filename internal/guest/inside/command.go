@@ -61,6 +61,10 @@ func (c *command) run(ch *channel, open wire.Open) {
 	p.serve(c)
 }
 
+// failed reports whether the command, a transfer, came to nothing. The engine's
+// mu is held.
+func (c *command) failed() bool { return c.exit != nil && c.exit.Status != wire.StatusOK }
+
 // end records how the command ended. The engine's mu is held.
 func (c *command) end(exit wire.Exit) {
 	exit.Ended = time.Now()
@@ -77,16 +81,22 @@ func (c *command) finished(exit wire.Exit) {
 }
 
 // move is the goroutine of a transfer.
-func (c *command) move(open wire.Open) {
+func (c *command) move(ch *channel, open wire.Open, beside *command) {
 	out := &sink{e: c.e, c: c, s: c.streams[0]}
 	var result wire.Outcome
 	switch open.Kind {
-	case wire.KindPut:
+	case wire.KindPut, wire.KindPutFor:
 		result = outcome(c.e.system.put(open.Path, c.input))
-	case wire.KindLock:
+	case wire.KindLock, wire.KindLockFor:
 		result = outcome(c.e.system.lock(open.Path, c.input))
 	case wire.KindGet:
 		result = outcome(c.e.system.get(open.Path, out))
+	case wire.KindGetAfter:
+		err := c.await(ch, beside)
+		if err == nil {
+			err = c.e.system.get(open.Path, out)
+		}
+		result = outcome(err)
 	default:
 		result = fileOutcome(c.e.system.file(task{
 			open: open, in: c.input, stopped: c.isAborted,
@@ -95,6 +105,7 @@ func (c *command) move(open wire.Open) {
 	}
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
+	ch.outcome = &wire.Opened{}
 	c.finish(result)
 }
 
@@ -116,6 +127,20 @@ func (c *command) finish(result wire.Outcome) {
 		s.closed = true
 	}
 	c.e.notify()
+}
+
+// await waits for the end of another command, or that of this transfer.
+func (c *command) await(ch *channel, other *command) error {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	for other.exit == nil {
+		if c.aborted {
+			return errAborted
+		}
+		c.e.changed.Wait()
+	}
+	ch.outcome = &wire.Opened{}
+	return nil
 }
 
 // abort ends a transfer at its next step. The engine's mu is held.

@@ -263,8 +263,14 @@ func (e *Engine) open(ch *channel, open wire.Open) *wire.Opened {
 		return e.openRelay(ch, open)
 	case wire.KindWatch:
 		return e.openWatch(ch, open)
+	case wire.KindPutFor, wire.KindLockFor, wire.KindGetAfter:
+		beside := e.commands[open.ID]
+		if beside == nil {
+			return refused(wire.StatusNotFound, "no exec with this id is known")
+		}
+		e.openTransfer(ch, open, beside)
 	default:
-		e.openTransfer(ch, open)
+		e.openTransfer(ch, open, nil)
 	}
 	return nil
 }
@@ -308,13 +314,23 @@ func (e *Engine) openAttach(ch *channel, open wire.Open) *wire.Opened {
 	return nil
 }
 
-func (e *Engine) openTransfer(ch *channel, open wire.Open) {
+// openTransfer begins to move files, for or after a command where there is one
+// beside it.
+func (e *Engine) openTransfer(ch *channel, open wire.Open, beside *command) {
 	c := newCommand(e, "")
 	c.transfer = true
-	c.stdin = open.Kind == wire.KindPut || open.Kind == wire.KindLock || open.Kind == wire.KindWrite
+	switch open.Kind {
+	case wire.KindPut, wire.KindLock, wire.KindWrite, wire.KindPutFor, wire.KindLockFor:
+		c.stdin = true
+	default:
+	}
 	ch.command = c
-	ch.outcome = &wire.Opened{}
-	go c.move(open)
+	if beside == nil {
+		ch.outcome = &wire.Opened{} // else it is said with what comes of it
+	} else if c.stdin {
+		beside.input.behind = c
+	}
+	go c.move(ch, open, beside)
 }
 
 func refused(status wire.Status, message string) *wire.Opened {

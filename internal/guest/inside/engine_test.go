@@ -111,6 +111,11 @@ func (a *actors) watch(string, bool) (watcher, error) { return nil, os.ErrNotExi
 // play starts an engine with the programs. It ends with the test.
 func play(t *testing.T, a *actors) *stage {
 	t.Helper()
+	return playSystem(t, a)
+}
+
+func playSystem(t *testing.T, a system) *stage {
+	t.Helper()
 	dir := t.TempDir()
 	s := &stage{t: t, in: filepath.Join(dir, "in"), out: filepath.Join(dir, "out")}
 	var ends [2]*os.File

@@ -110,7 +110,8 @@ type input struct {
 	queued []byte
 	lent   int // bytes that the reader has, and has not come back from
 	closed bool
-	broken bool // nobody reads
+	broken bool     // nobody reads
+	behind *command // the transfer that comes first, or nil
 	marks  []mark
 	total  int64 // bytes ever queued
 	gone   int64 // bytes ever taken
@@ -163,8 +164,11 @@ func (q *input) Read(p []byte) (int, error) {
 	q.settle()
 	for {
 		switch {
-		case q.broken:
+		case q.broken, q.behind != nil && q.behind.failed():
 			return 0, errAborted
+		case q.behind != nil && q.behind.exit == nil:
+			q.e.changed.Wait()
+			continue
 		case len(q.queued) > 0:
 			n := copy(p, q.queued)
 			q.queued = q.queued[n:]

@@ -57,10 +57,7 @@ func (l *linux) put(dir string, from io.Reader) error {
 		return err
 	}
 	return asUser(u, func() error {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("make the folder: %w", err)
-		}
-		root, err := openRoot(dir)
+		root, err := makeRoot(dir)
 		if err != nil {
 			return err
 		}
@@ -76,14 +73,7 @@ func (l *linux) put(dir string, from io.Reader) error {
 // Preconditions: no command of a stranger's runs yet, whose links could lead
 // the guest somewhere else below the folder.
 func (l *linux) lock(dir string, from io.Reader) error {
-	u, err := findUser(DefaultUser)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make the folder: %w", err)
-	}
-	root, err := openRoot(dir)
+	root, err := makeRoot(dir)
 	if err != nil {
 		return err
 	}
@@ -95,6 +85,10 @@ func (l *linux) lock(dir string, from io.Reader) error {
 		if header.Uid == 0 {
 			return nil
 		}
+		u, err := findUser(DefaultUser)
+		if err != nil {
+			return err
+		}
 		return root.Lchown(path.Clean(header.Name), int(u.uid), int(u.gid))
 	})
 }
@@ -102,6 +96,18 @@ func (l *linux) lock(dir string, from io.Reader) error {
 // DefaultUser is whom commands run as and files belong to unless a worker says
 // otherwise.
 const DefaultUser = "sandbox"
+
+// makeRoot opens a folder, and makes it where it is not there.
+func makeRoot(dir string) (*os.Root, error) {
+	root, err := openRoot(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return root, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the folder: %w", err)
+	}
+	return openRoot(dir)
+}
 
 // openRoot opens a folder to work below. The kernel's own trees are refused:
 // what looks like a file there is something else.
@@ -190,16 +196,23 @@ func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 	return invalid("the archive holds something other than files, folders and links: " + header.Name)
 }
 
+// masked are the rights that nothing gets as it is made.
+const masked fs.FileMode = 0o022
+
 func unpackFile(root *os.Root, name string, mode fs.FileMode, header *tar.Header, content io.Reader) error {
-	if err := clearPlace(root, name); err != nil {
-		return err
+	const how = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	f, err := root.OpenFile(name, how, mode&^masked)
+	if errors.Is(err, fs.ErrExist) {
+		if err := clearPlace(root, name); err != nil {
+			return err
+		}
+		f, err = root.OpenFile(name, how, mode&^masked)
 	}
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(f, content)
-	if err == nil {
+	if err == nil && mode&masked != 0 {
 		err = f.Chmod(mode)
 	}
 	if closeErr := f.Close(); err == nil {
@@ -223,11 +236,14 @@ func clearPlace(root *os.Root, name string) error {
 // get implements system. It reads with the guest's rights, so that a command
 // cannot hide a file from the record by taking its own rights away.
 func (l *linux) get(name string, to io.Writer) error {
+	archive := tar.NewWriter(to)
+	if empty(name) {
+		return archive.Close()
+	}
 	info, err := os.Stat(name)
 	if err != nil {
 		return fmt.Errorf("find the path: %w", err)
 	}
-	archive := tar.NewWriter(to)
 	if info.IsDir() {
 		root, err := openRoot(name)
 		if err != nil {
@@ -261,6 +277,18 @@ func (l *linux) get(name string, to io.Writer) error {
 		return err
 	}
 	return archive.Close()
+}
+
+// empty reports whether there is a folder with nothing in it, which is what most
+// programs leave.
+func empty(name string) bool {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	_, err = f.Readdirnames(1)
+	return errors.Is(err, io.EOF)
 }
 
 // maxDepth bounds how deep a tree is packed.

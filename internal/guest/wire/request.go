@@ -29,7 +29,16 @@ const (
 	KindRemove Kind = 13 // remove Path
 	KindWatch  Kind = 14 // Changes onto the output
 	KindDial   Kind = 15 // connect the channel to Port
-	lastKind        = KindDial
+
+	// As Put and Lock, beside a command: its input waits until all is unpacked,
+	// and ends where that fails. These are sent only to guests that this release
+	// has started.
+
+	KindPutFor  Kind = 16
+	KindLockFor Kind = 17
+
+	KindGetAfter Kind = 18 // pack as Get does, once a command has ended
+	lastKind          = KindGetAfter
 )
 
 // Known reports whether this release knows the kind.
@@ -41,7 +50,7 @@ func (k Kind) File() bool { return k >= KindStat && k <= KindWatch }
 // Open opens a channel.
 type Open struct {
 	Kind Kind
-	// ID is the command's, of Exec and Attach.
+	// ID is the command's, of Exec and Attach and of what is done beside one.
 	ID string
 	// Of Exec.
 	Args, Env  []string
@@ -83,6 +92,8 @@ func (o Open) Encode() []byte {
 		b = appendString(b, o.Path)
 	case KindDial:
 		b = binary.BigEndian.AppendUint16(b, o.Port)
+	case KindPutFor, KindLockFor, KindGetAfter:
+		b = appendString(appendString(b, o.ID), o.Path)
 	default:
 		b = o.File.append(appendString(b, o.Path))
 	}
@@ -112,6 +123,9 @@ func DecodeOpen(b []byte) (Open, error) {
 		o.Path = c.string("path", maxPath)
 	case KindDial:
 		o.Port = c.uint16("port")
+	case KindPutFor, KindLockFor, KindGetAfter:
+		o.ID = c.string("id", 64)
+		o.Path = c.string("path", maxPath)
 	default:
 		if !o.Kind.File() {
 			c.fail("kind %d is unknown", o.Kind)

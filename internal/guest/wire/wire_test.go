@@ -31,6 +31,8 @@ func TestOpenComesBackAsItWent(t *testing.T) {
 			o.Stdout, o.Stderr = rapid.Int64Range(0, 1<<56).Draw(t, "out"), rapid.Int64Range(0, 1<<56).Draw(t, "err")
 		case KindPut, KindLock, KindGet:
 			o.Path = text.Draw(t, "path")
+		case KindPutFor, KindLockFor, KindGetAfter:
+			o.ID, o.Path = rapid.StringN(0, 16, 64).Draw(t, "id"), text.Draw(t, "path")
 		case KindDial:
 			o.Port = rapid.Uint16().Draw(t, "port")
 		default:
