@@ -17,6 +17,9 @@ import (
 // collectTimeout bounds taking the artifacts of a run out of its sandbox.
 const collectTimeout = 30 * time.Second
 
+// answerTime is how long the answer of a run has the machine for itself.
+const answerTime = 10 * time.Millisecond
+
 // supplyTimeout bounds hearing whether the files of a program that has ended
 // were there when it began.
 const supplyTimeout = 10 * time.Second
@@ -60,6 +63,7 @@ func (s *shot) do() {
 	}
 	s.runs.destroying <- struct{}{}
 	s.answer()
+	s.letPass()
 	s.destroyBox(box)
 	<-s.runs.destroying
 }
@@ -70,6 +74,17 @@ func (s *shot) do() {
 func (s *shot) giveMemory() {
 	s.room.giveMemory(s.limits.Memory)
 	s.pool.Look()
+}
+
+// letPass waits until the answer is most likely through: the end of a sandbox is
+// a burst of work for the machine's kernel, which would meet it on its way.
+func (s *shot) letPass() {
+	timer := time.NewTimer(answerTime)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+	}
 }
 
 // answer gives the slot back and lets everybody see the result.
