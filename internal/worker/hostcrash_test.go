@@ -16,6 +16,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/probe"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/worker"
 )
@@ -330,4 +331,36 @@ func TestKeptThroughKillAfterKill(t *testing.T) {
 	for range 25 {
 		keepingOn(t, []int{1 + rand.IntN(40), 1 + rand.IntN(30), 1 + rand.IntN(30)})
 	}
+}
+
+// Nobody who uses a sandbox waits for the proof of what makes new ones.
+func TestKeptSandboxesAreReachedBeforeTheProof(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		proved := func(ctx context.Context, d sandbox.Driver) probe.Report {
+			return probe.Report{Exempt: "a test"}
+		}
+		s := durable(t, func(c *worker.Config) { c.Probe = proved })
+		synctest.Wait()
+		s.open(live.Order{ID: "b1"})
+		s = s.kill()
+		s.revive(func(c *worker.Config) {
+			c.Probe = func(ctx context.Context, d sandbox.Driver) probe.Report {
+				<-time.After(time.Minute)
+				return proved(ctx, d)
+			}
+		})
+		synctest.Wait()
+		s.exec("e1", "echo here")
+		synctest.Wait()
+		if _, out, _ := s.ended("e1"); out != "here\n" {
+			t.Errorf("said %q", out)
+		}
+		if _, err := s.host().OpenSandbox(t.Context(), live.Order{ID: "b2"}); fault.CodeOf(err) != "driver_degraded" {
+			t.Errorf("a new one: %v", err)
+		}
+		pass(2 * time.Minute)
+		s.open(live.Order{ID: "b2"})
+		s.bury()
+	})
 }

@@ -205,7 +205,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		r.hosted.endAll(errBoxLeft.Message)
 		r.hosted.giveUp(errStopped)
 		r.working.Wait()
-		if ctx.Err() != nil && r.failure() == nil {
+		failed := r.failure()
+		r.end(errStopped)
+		r.services.Wait()
+		if ctx.Err() != nil && failed == nil {
 			return nil
 		}
 		return err
@@ -229,6 +232,7 @@ func (r *run) begin(ctx context.Context) error {
 		if err := r.session.renew(ctx, ""); err != nil {
 			return err
 		}
+		r.reach() // nobody who uses a sandbox waits for the proof of what makes new ones
 	}
 	r.prove(ctx)
 	r.survey(ctx)
@@ -265,7 +269,11 @@ type run struct {
 	hosted  *hosted
 	pool    *pool.Pool
 	working sync.WaitGroup
-	live    atomic.Int64 // sandboxes that are there now
+	// services are what serves until the run ends; reached says that those began
+	// by which the manager reaches the worker.
+	services sync.WaitGroup
+	reached  bool
+	live     atomic.Int64 // sandboxes that are there now
 
 	mu     sync.Mutex
 	lost   []dispatch.Lost // of an earlier process; the next registration says so
@@ -315,15 +323,12 @@ func (r *run) failure() error {
 
 // serve works until ctx ends or the run fails, and leaves nothing behind.
 func (r *run) serve(ctx context.Context) error {
-	var services sync.WaitGroup
-	for _, service := range []func(){r.attend, r.extend, r.report, r.tidy, r.surveyOn, r.keepPool} {
-		services.Go(service)
+	r.reach()
+	for _, service := range []func(){r.extend, r.report, r.tidy, r.surveyOn, r.keepPool} {
+		r.services.Go(service)
 	}
 	for range finishers {
-		services.Go(r.handOver)
-	}
-	for range tellers {
-		services.Go(r.tell)
+		r.services.Go(r.handOver)
 	}
 	r.log.Info("worker is ready", "driver", r.Driver, "slots", r.Slots, "base", r.Base)
 	r.takeWork(ctx)
@@ -340,9 +345,21 @@ func (r *run) serve(ctx context.Context) error {
 		r.leave(ctx)
 	}
 	r.end(errStopped)
-	services.Wait()
+	r.services.Wait()
 	r.hosted.sweep()
 	return r.failure()
+}
+
+// reach lets the manager reach what the worker keeps, and hear of its ends.
+func (r *run) reach() {
+	if r.reached {
+		return
+	}
+	r.reached = true
+	r.services.Go(r.attend)
+	for range tellers {
+		r.services.Go(r.tell)
+	}
 }
 
 // keep leaves everything to the next process, where that is asked for.
