@@ -22,6 +22,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/service/supervise"
+	"github.com/aurea-dev/aurea/internal/session"
 	"github.com/aurea-dev/aurea/internal/trace"
 )
 
@@ -93,6 +94,7 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 	m, err := manager.New(manager.Config{
 		Store: observed, Queue: q, Blobs: kept.blobs, Outputs: kept.outputs, Logger: log, ID: id, Alone: !cfg.Shared(), LeaseTerm: cfg.LeaseTerm,
 		Data: cfg.ManagerDir(), MinDisk: int64(cfg.MinDisk), Observer: figures, Tracer: tracer, RunTerms: runs, SandboxTerms: sandboxTerms(cfg),
+		SessionTerms: manager.SessionTerms{Age: cfg.Sandboxes.SessionAge, Idle: cfg.Sandboxes.SessionIdle, OnStop: session.OnStop(cfg.Sandboxes.SessionsOnStop)},
 		Retention: manager.Retention{
 			Jobs: cfg.Keep.Jobs, Events: cfg.Keep.Events, Output: cfg.Keep.Output, Snapshots: cfg.Keep.Snapshots,
 			Workers: awayFor, Unreferenced: unreferencedFor,
@@ -139,7 +141,7 @@ func managerPart(m *manager.Manager) service.Part {
 func managerDoors(s cli.Start, m *manager.Manager, figures *metric.Metrics, tracer *trace.Tracer, log *slog.Logger) ([]service.Part, error) {
 	cfg := s.Config
 	api, err := httpapi.New(httpapi.Config{
-		Manager: m, Keeper: m, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: figures.Request, Tracer: tracer,
+		Manager: m, Keeper: m, Sessions: m.Sessions, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: figures.Request, Tracer: tracer,
 	})
 	if err != nil {
 		return nil, err

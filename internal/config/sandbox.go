@@ -12,6 +12,11 @@ type Sandboxes struct {
 	ExecOutput  Bytes // of each stream
 	MaxMemory   Bytes
 	MaxCPU      int64 // thousandths of a processor
+	// SessionAge and SessionIdle are how long a session may live, and be of no
+	// use to anybody; SessionsOnStop is what becomes of them when the manager
+	// stops.
+	SessionAge, SessionIdle time.Duration
+	SessionsOnStop          string
 }
 
 func sandboxSettings() []setting {
@@ -42,6 +47,23 @@ func sandboxSettings() []setting {
 			key: "sandbox_away", env: "AUREA_SANDBOX_AWAY", flag: "sandbox-away", roles: own, init: "5m",
 			help: "how long a worker may be away before its sandboxes count as lost",
 			at:   func(c *Config) value { return durationValue{&c.Sandboxes.Away, 5 * time.Second, year} },
+		},
+		{
+			key: "session_age", env: "AUREA_SESSION_AGE", flag: "session-age", roles: own, init: "30m",
+			help: "how long a session may live, from its start",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.SessionAge, time.Second, year} },
+		},
+		{
+			key: "session_idle", env: "AUREA_SESSION_IDLE", flag: "session-idle", roles: own, init: "30m",
+			help: "how long a session may be of no use to anybody, unless it is paused",
+			at:   func(c *Config) value { return durationValue{&c.Sandboxes.SessionIdle, time.Second, year} },
+		},
+		{
+			key: "sessions_on_stop", env: "AUREA_SESSIONS_ON_STOP", flag: "sessions-on-stop", roles: own, init: "keep",
+			help: "what becomes of open sessions when the manager stops: `keep`, `pause`, or `end`",
+			at: func(c *Config) value {
+				return textValue{to: &c.Sandboxes.SessionsOnStop, some: true, of: []string{"keep", "pause", "end"}}
+			},
 		},
 		{
 			key: "exec_timeout", env: "AUREA_EXEC_TIMEOUT", flag: "exec-timeout", roles: own, init: "5m",

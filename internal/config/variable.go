@@ -35,7 +35,6 @@ const (
 	drivenLater   = "comes with the driver for rented machines"
 	spendingLater = "comes with quotas and budgets"
 	ownKeys       = "keys are made by Aurea at first start and kept in the data folder under manager/keys; use those"
-	taskTimeout   = "each task carries its own timeout_seconds; the default of one-shot runs is SANDBOX_DEFAULT_TIMEOUT, in seconds"
 )
 
 // variables is the table: every name of the configuration groups M1 and M2 of
@@ -67,10 +66,10 @@ func variables() []variable {
 		{name: "AUDIT_LOG_RETENTION_DAYS", standing: Alias, of: "AUREA_KEEP_EVENTS", convert: days},
 		{name: "AWS_ENDPOINT_URL", standing: Alias, of: "AWS_ENDPOINT_URL_S3", convert: asIs},
 		{name: "AWS_DEFAULT_REGION", standing: Alias, of: "AWS_REGION", convert: asIs},
+		{name: "SANDBOX_TIMEOUT_MS", standing: Alias, of: "AUREA_SESSION_AGE", convert: milliseconds},
 		{name: "SHUTDOWN_TIMEOUT_MS", standing: Alias, of: "AUREA_DRAIN_TIMEOUT", convert: milliseconds},
 
 		stops("SANDBOX_SNAPSHOT", "sandboxes that start from a snapshot come later"),
-		stops("SANDBOX_TIMEOUT_MS", taskTimeout),
 		stops("STORAGE_QUOTA_LIMIT_BYTES", spendingLater),
 		stops("MAX_JOB_COST", spendingLater),
 		stops("DEFAULT_RPM", "comes with rate limits"),

@@ -33,7 +33,9 @@ const (
 type Config struct {
 	Manager Manager
 	Keeper  Keeper
-	Version string // of the program
+	// Sessions looks after sessions.
+	Sessions Sessions
+	Version  string // of the program
 	// Loopback says that the door is bound to loopback; then the Host of every
 	// request is checked.
 	Loopback bool
@@ -114,6 +116,7 @@ func (a *API) registerAll() {
 	a.registerHistory()
 	a.registerBuild()
 	a.registerSandboxes()
+	a.registerSessions()
 	a.mux.HandleFunc("/", a.nowhere)
 }
 

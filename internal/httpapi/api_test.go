@@ -376,6 +376,12 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		}
 		want = append(want, method+" /api/v1/sandboxes"+rest)
 	}
+	for _, route := range []string{
+		"POST  submit", "GET  read", "GET /{session} read", "POST /{session}/continue submit", "POST /{session}/exec submit",
+		"POST /{session}/pause control", "POST /{session}/resume control", "POST /{session}/stop control",
+	} {
+		want = append(want, strings.Replace(route, " ", " /api/v1/sessions", 1))
+	}
 	want = append(want, "GET /api/v1/usage read", "GET /api/v1/snapshots/{snapshot} read", "DELETE /api/v1/snapshots/{snapshot} control")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -2,8 +2,11 @@ package manager
 
 import (
 	"context"
+	"time"
 
+	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/machinist"
+	lifecycle "github.com/aurea-dev/aurea/internal/session" // a session here is a worker's
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -12,6 +15,21 @@ func (m *Manager) newMachinist(t SandboxTerms) *machinist.Machinist {
 	return machinist.New(machinist.Config{
 		Store: m.Store, Sandboxes: m.Keeper, Execs: m.Keeper, Leads: func() bool { return m.fence.Load() != 0 },
 		Now: m.Now, Logger: m.Logger, MaxTTL: t.MaxTTL, Alone: m.Alone,
+	})
+}
+
+// SessionTerms is how sessions are looked after; 0 is as their origin has it.
+type SessionTerms struct {
+	Age, Idle time.Duration
+	OnStop    lifecycle.OnStop
+}
+
+// newSessions makes the part that looks after sessions.
+func (m *Manager) newSessions(t SessionTerms) *lifecycle.Lifecycle {
+	return lifecycle.New(lifecycle.Config{
+		Store: m.Store, Sandboxes: m.Keeper, Leads: func() bool { return m.fence.Load() != 0 }, Now: m.Now, Logger: m.Logger,
+		Submit: func(ctx context.Context, prd job.PRD) (job.Submission, error) { return m.SubmitPRD(ctx, prd, "", "") },
+		Age:    t.Age, Idle: t.Idle, MaxTTL: m.SandboxTerms.MaxTTL, OnStop: t.OnStop,
 	})
 }
 

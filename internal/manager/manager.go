@@ -23,6 +23,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/runner"
+	lifecycle "github.com/aurea-dev/aurea/internal/session" // a session here is a worker's
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trace"
 	"github.com/aurea-dev/aurea/internal/wake"
@@ -55,6 +56,7 @@ type Config struct {
 	RunTerms  RunTerms
 	// SandboxTerms is how sandboxes are kept.
 	SandboxTerms SandboxTerms
+	SessionTerms SessionTerms
 }
 
 // Manager serves the doors and the workers. It works after Start and until
@@ -68,6 +70,8 @@ type Manager struct {
 	*keeper.Keeper
 	// Machines looks after machines.
 	Machines *machinist.Machinist
+	// Sessions looks after sessions.
+	Sessions *lifecycle.Lifecycle
 	outputs  *outputs
 	sessions *sessions
 	keys     *keyring
@@ -117,6 +121,7 @@ func New(cfg Config) (*Manager, error) {
 	m.Runner = m.newRunner(cfg.RunTerms)
 	m.Keeper = m.newKeeper(cfg.SandboxTerms)
 	m.Machines = m.newMachinist(cfg.SandboxTerms)
+	m.Sessions = m.newSessions(cfg.SessionTerms)
 	return m, nil
 }
 
@@ -136,6 +141,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		func() error { return m.Runner.Start(ctx) },
 		func() error { return m.Keeper.Start(ctx) },
 		func() error { return m.Machines.Start(ctx) },
+		func() error { return m.Sessions.Start(ctx) },
 	} {
 		if err := m.patiently(ctx, step); err != nil {
 			return fmt.Errorf("start manager: %w", err)
@@ -162,7 +168,8 @@ func (m *Manager) Stop() {
 		return
 	}
 	m.stop(errStopped)
-	m.Runner.Stop()   // before the streams close: what is at workers is not lost
+	m.Runner.Stop() // before the streams close: what is at workers is not lost
+	m.Sessions.Stop()
 	m.Machines.Stop() // before the keeper, which it asks
 	m.Keeper.Stop()
 	m.sessions.closeAll()
