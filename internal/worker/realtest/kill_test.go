@@ -75,6 +75,13 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
+func openDriver(ctx context.Context, folder, bins, image string) (*gvisor.Driver, error) {
+	return gvisor.New(ctx, gvisor.Config{
+		StateDir: filepath.Join(folder, "driver"), Sentry: filepath.Join(bins, "aurea-sentry"), Guest: filepath.Join(bins, "aurea-guest"),
+		Images: gvisortest.Images{Root: image}, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+}
+
 // workerMain is the worker process: it works until it is told to stop, or
 // killed.
 func workerMain() error {
@@ -82,10 +89,7 @@ func workerMain() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	d, err := gvisor.New(ctx, gvisor.Config{
-		StateDir: filepath.Join(folder, "driver"), Sentry: filepath.Join(bins, "aurea-sentry"), Guest: filepath.Join(bins, "aurea-guest"),
-		Images: gvisortest.Images{Root: os.Getenv(imageVariable)}, Logger: log,
-	})
+	d, err := openDriver(ctx, folder, bins, os.Getenv(imageVariable))
 	if err != nil {
 		return err
 	}
@@ -137,6 +141,7 @@ func setUp(t testing.TB) *stand {
 	s := &stand{t: t, ref: ref, told: told, url: srv.URL, folder: folder}
 	t.Cleanup(func() {
 		s.kill()
+		s.sweep() // also where the test has failed half-way
 		door.Close()
 		srv.Close()
 		if err := os.RemoveAll(folder); err != nil {
@@ -208,6 +213,23 @@ func (s *stand) kill() {
 	_ = s.cmd.Wait() // it was killed
 	s.cmd = nil
 	s.ref.Restart()
+}
+
+// sweep destroys what a worker that was killed has left.
+func (s *stand) sweep() {
+	d, err := openDriver(context.Background(), s.folder, binaries, images.Root)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	defer d.Close() //nolint:errcheck // the test is over
+	left, err := d.List(context.Background())
+	for _, h := range left {
+		err = errors.Join(err, d.Destroy(context.Background(), h))
+	}
+	if err != nil {
+		s.t.Error(err)
+	}
 }
 
 // end stops the worker and demands that it leaves nothing.
