@@ -17,6 +17,8 @@ type Sandboxes struct {
 	// stops.
 	SessionAge, SessionIdle time.Duration
 	SessionsOnStop          string
+	// StorageQuota bounds the stored files of a session, StorageFile each.
+	StorageQuota, StorageFile Bytes
 }
 
 func sandboxSettings() []setting {
@@ -84,6 +86,16 @@ func sandboxSettings() []setting {
 			key: "sandbox_max_cpu", env: "AUREA_SANDBOX_MAX_CPU", flag: "sandbox-max-cpu", roles: own, init: "4.0",
 			help: "the most processors that a sandbox may ask for; 0 is no bound",
 			at:   func(c *Config) value { return cpuValue{&c.Sandboxes.MaxCPU} },
+		},
+		{
+			key: "storage_quota", env: "STORAGE_QUOTA_LIMIT_BYTES", flag: "storage-quota", roles: own, init: "100MiB",
+			help: "how much the stored files of a session may have, older versions included; 0 is the default",
+			at:   func(c *Config) value { return &c.Sandboxes.StorageQuota },
+		},
+		{
+			key: "storage_file_limit", env: "AUREA_STORAGE_FILE_LIMIT", flag: "storage-file-limit", roles: own, init: "10MiB",
+			help: "how much one stored file of a session may have; at most 256MiB, 0 is the default",
+			at:   func(c *Config) value { return &c.Sandboxes.StorageFile },
 		},
 	}
 }

@@ -58,6 +58,7 @@ func variables() []variable {
 		used("SANDBOX_CPU_LIMIT"),
 		used("SANDBOX_MEMORY_LIMIT"),
 		used("SANDBOX_DEFAULT_TIMEOUT"),
+		used("STORAGE_QUOTA_LIMIT_BYTES"),
 		{name: "SANDBOX_CPUS", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
 		{name: "SANDBOX_CPU", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
 		{name: "SANDBOX_MEMORY_MB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("MiB")},
@@ -70,7 +71,6 @@ func variables() []variable {
 		{name: "SHUTDOWN_TIMEOUT_MS", standing: Alias, of: "AUREA_DRAIN_TIMEOUT", convert: milliseconds},
 
 		stops("SANDBOX_SNAPSHOT", "sandboxes that start from a snapshot come later"),
-		stops("STORAGE_QUOTA_LIMIT_BYTES", spendingLater),
 		stops("MAX_JOB_COST", spendingLater),
 		stops("DEFAULT_RPM", "comes with rate limits"),
 		stops("DEFAULT_TPM", "comes with rate limits"),

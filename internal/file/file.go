@@ -105,11 +105,29 @@ func bad(format string, args ...any) error {
 	return fault.Field("path", format, args...).WithCode("bad_path")
 }
 
-// CheckSession refuses what cannot be the id of a session.
+// The bounds of sessions.
+const (
+	maxSession = 128
+	maxKey     = 512
+)
+
+// Key is what the files of an owner's session are kept under: two owners may
+// have sessions of the same name, and never see each other's files.
+func Key(owner, session string) (string, error) {
+	if len(session) > maxSession {
+		return "", fault.Field("session", "must have 1 to %d bytes of text", maxSession)
+	}
+	if session == "" || owner == "" || strings.Contains(owner, "/") { // the first slash ends the owner
+		return "", fault.Field("session", "must be the name of a session of somebody")
+	}
+	key := owner + "/" + session
+	return key, CheckSession(key)
+}
+
+// CheckSession refuses what cannot be the key of a session.
 func CheckSession(id string) error {
-	const most = 128
-	if id == "" || len(id) > most || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
-		return fault.Field("session_id", "must have 1 to %d bytes of text", most)
+	if id == "" || len(id) > maxKey || !utf8.ValidString(id) || strings.ContainsFunc(id, odd) {
+		return fault.Field("session", "must have 1 to %d bytes of text", maxSession)
 	}
 	return nil
 }

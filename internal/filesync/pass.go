@@ -49,7 +49,7 @@ const (
 )
 
 func (p *pass) run(ctx context.Context) (err error) {
-	if p.synced, err = p.shelf.synced(ctx, p.req.Sandbox); err != nil {
+	if p.synced, err = p.shelf.synced(ctx, p.req.Sandbox, p.req.between()); err != nil {
 		return err
 	}
 	if p.heads, err = p.shelf.heads(ctx, p.req.Session); err != nil {

@@ -46,6 +46,9 @@ type Shelf struct {
 	now    func() time.Time
 }
 
+// Limits are those that hold.
+func (s *Shelf) Limits() Limits { return s.limits }
+
 // NewShelf makes one.
 func NewShelf(s store.Store, blobs blob.Store, limits Limits) *Shelf {
 	return &Shelf{store: s, blobs: blobs, limits: limits.orDefault(), now: time.Now}
@@ -313,8 +316,14 @@ func checkNames(session, path string) error {
 	return file.CheckPath(path)
 }
 
-// synced returns what a sandbox and its session last had in common.
-func (s *Shelf) synced(ctx context.Context, sandboxID string) (map[string]file.Synced, error) {
+// sides is the path under which a sandbox remembers with which session, and from
+// which folder, it was last synced. No file can have it.
+const sides = "/"
+
+// synced returns what a sandbox and its session last had in common. That is
+// forgotten when it was between others: a file that another session does not
+// have is no file that was deleted.
+func (s *Shelf) synced(ctx context.Context, sandboxID, between string) (map[string]file.Synced, error) {
 	all := map[string]file.Synced{}
 	for after := ""; ; {
 		var page []file.Synced
@@ -322,14 +331,28 @@ func (s *Shelf) synced(ctx context.Context, sandboxID string) (map[string]file.S
 			page, err = tx.Synced().List(ctx, sandboxID, after, pageRows)
 			return err
 		})
-		if err != nil || len(page) == 0 {
-			return all, err
+		if err != nil {
+			return nil, err
+		}
+		if len(page) == 0 {
+			break
 		}
 		for _, one := range page {
 			all[one.Path] = one
 		}
 		after = page[len(page)-1].Path
 	}
+	if all[sides].SHA256 == between {
+		delete(all, sides)
+		return all, nil
+	}
+	err := s.store.Update(ctx, func(tx store.Tx) error {
+		if err := tx.Synced().Forget(ctx, sandboxID); err != nil {
+			return err
+		}
+		return tx.Synced().Put(ctx, sandboxID, &file.Synced{Path: sides, SHA256: between, At: s.now()})
+	})
+	return map[string]file.Synced{}, err
 }
 
 // remember notes what both have in common now.

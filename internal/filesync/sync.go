@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/file"
 )
@@ -55,6 +56,9 @@ func (r *Request) check() error {
 	}
 	return nil
 }
+
+// between names the two sides: what they had in common says nothing of others.
+func (r *Request) between() string { return blob.Digest([]byte(r.Session + "\x00" + r.Root)) }
 
 // Winner says what became of a conflict.
 type Winner string

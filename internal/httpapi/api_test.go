@@ -369,6 +369,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"POST /{sandbox}/execs submit", "GET /{sandbox}/execs read", "GET /{sandbox}/execs/{exec} read", "GET /{sandbox}/execs/{exec}/output read",
 		"GET /{sandbox}/execs/{exec}/attach control", "POST /{sandbox}/execs/{exec}/input control", "POST /{sandbox}/execs/{exec}/resize control",
 		"POST /{sandbox}/execs/{exec}/signal control", "POST /{sandbox}/execs/{exec}/kill control",
+		"POST /{sandbox}/sync control", "POST /{sandbox}/sync/resolve control",
 	} {
 		method, rest, _ := strings.Cut(route, " ")
 		if !strings.HasPrefix(rest, "/") {
@@ -382,7 +383,9 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 	} {
 		want = append(want, strings.Replace(route, " ", " /api/v1/sessions", 1))
 	}
-	want = append(want, "GET /api/v1/usage read", "GET /api/v1/snapshots/{snapshot} read", "DELETE /api/v1/snapshots/{snapshot} control")
+	want = append(want, "GET /api/v1/usage read", "GET /api/v1/snapshots/{snapshot} read", "DELETE /api/v1/snapshots/{snapshot} control",
+		"GET /api/v1/storage/{session} read", "GET /api/v1/storage/{session}/content read", "PUT /api/v1/storage/{session}/content control",
+		"DELETE /api/v1/storage/{session}/content control", "GET /api/v1/storage/{session}/versions read", "GET /api/v1/storage/{session}/diff read")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatal(diff)

@@ -62,6 +62,8 @@ type Keeper interface {
 	DialSandbox(ctx context.Context, id string, port uint16) (net.Conn, error)
 	// BeforeWrite takes a snapshot of the files.
 	BeforeWrite(ctx context.Context, id, path string) (live.Snapshot, error)
+	Storage
+
 	PutFiles(ctx context.Context, id, dir string, tar io.Reader) error
 	GetFiles(ctx context.Context, id, path string, w io.Writer) error
 }
@@ -126,6 +128,8 @@ func (a *API) registerSandboxes() {
 	a.registerTar()
 	a.registerFiles()
 	a.registerPorts()
+	a.registerSync()
+	a.registerStorage()
 }
 
 type createSandboxInput struct{ Exchange }
@@ -229,6 +233,7 @@ func (a *API) updateSandbox(ctx context.Context, in *SandboxPath) (*sandboxOutpu
 	if body.Labels != nil {
 		ch.Labels = body.Labels
 	}
+	ch.Sync = body.Sync.sync()
 	limits, err := limitsOf(body.CPULimit, body.MemoryLimit, body.Limits)
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ type CreateSandboxBody struct {
 	CPULimit    *float64      `json:"cpu_limit,omitempty" minimum:"0.001" doc:"Processors, such as 0.5."`
 	MemoryLimit Size          `json:"memory_limit,omitempty" doc:"A size such as \"512m\" or \"1g\", or a number of bytes."`
 	Limits      RunLimitsBody `json:"limits,omitempty" doc:"Further limits; 0 is the worker's own."`
+	Sync        *SyncingBody  `json:"sync,omitempty" doc:"How its files are kept alike with the stored files of a session."`
 	Files       TextMap       `json:"files,omitempty" doc:"Text by path below /workspace, there before anything else happens."`
 	FilesBase64 TextMap       `json:"files_base64,omitempty" doc:"The same for bytes, as base64."`
 }
@@ -33,6 +34,7 @@ type CreateSandboxBody struct {
 func (b *CreateSandboxBody) request() (live.Request, error) {
 	r := live.Request{Name: b.Name, Files: map[string][]byte{}, Spec: live.Spec{
 		Image: b.Image, Driver: b.Driver, Env: b.Env, Secrets: b.Secrets, Network: sandbox.Network(b.Network), Labels: b.Labels, OnTimeout: live.OnTimeout(b.OnTimeout),
+		Sync: b.Sync.sync(),
 	}}
 	var err error
 	if r.Spec.Limits, err = limitsOf(b.CPULimit, b.MemoryLimit, b.Limits); err != nil {
@@ -98,6 +100,7 @@ type UpdateSandboxBody struct {
 	CPULimit    *float64      `json:"cpu_limit,omitempty" minimum:"0.001"`
 	MemoryLimit Size          `json:"memory_limit,omitempty"`
 	Limits      RunLimitsBody `json:"limits,omitempty" doc:"Where the driver can change them."`
+	Sync        *SyncingBody  `json:"sync,omitempty" doc:"In place of how its files were synced."`
 }
 
 // SandboxBody is how a sandbox stands. What is not there is null.
@@ -124,6 +127,7 @@ type SandboxBody struct {
 	OnTimeout   live.OnTimeout    `json:"on_timeout"`
 	Generation  int64             `json:"generation" doc:"Of its newest snapshot, or of the one that it came from."`
 	Parent      *string           `json:"parent" doc:"The sandbox that it was forked from."`
+	Sync        *SyncingBody      `json:"sync" doc:"How its files are kept alike with the stored files of a session."`
 	SessionID   *string           `json:"session_id"`
 	App         *string           `json:"app"`
 	CreatedAt   time.Time         `json:"created_at"`
@@ -186,7 +190,7 @@ func sandboxBody(s *live.Sandbox) SandboxBody {
 		ID: s.ID, Name: orNull(s.Name), Owner: s.Owner, State: s.State, Paused: orNull(string(s.Paused)), Outcome: orNull(string(s.Outcome)), Reason: orNull(s.Reason),
 		Driver: s.Made.Driver, Isolation: s.Made.Isolation, Image: s.Made.Image, ImageDigest: orNull(s.Made.Digest), Warm: s.Made.Warm, WorkerID: orNull(s.Worker),
 		Network: s.Spec.Network, Limits: limitsBody(s.Made.Enforced), EnvNames: names(s.Spec.Env), Labels: map[string]string{},
-		TTL: secondsOrNull(s.Spec.TTL), IdleTimeout: secondsOrNull(s.Spec.Idle), OnTimeout: s.Spec.OnTimeout, Generation: s.Generation, Parent: orNull(s.Parent),
+		TTL: secondsOrNull(s.Spec.TTL), IdleTimeout: secondsOrNull(s.Spec.Idle), OnTimeout: s.Spec.OnTimeout, Generation: s.Generation, Parent: orNull(s.Parent), Sync: syncingBody(s),
 		SessionID: orNull(s.Session), App: orNull(s.App), CreatedAt: s.CreatedAt.UTC(), StartedAt: timeOrNull(s.StartedAt),
 		ActiveAt: timeOrNull(s.ActiveAt), ExpiresAt: timeOrNull(s.ExpiresAt), EndedAt: timeOrNull(s.EndedAt),
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/filesync"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -45,8 +46,10 @@ type Config struct {
 	// Demand refuses new work while the manager cannot take it; nil is never.
 	Demand func(ctx context.Context) error
 	Terms  live.Terms
-	Now    func() time.Time
-	Logger *slog.Logger
+	// FileLimits bound the stored files of a session.
+	FileLimits filesync.Limits
+	Now        func() time.Time
+	Logger     *slog.Logger
 	// Provision bounds how long a sandbox may take to be made, Back how long a
 	// worker may be away before its sandboxes count as lost.
 	Provision, Back time.Duration
@@ -69,7 +72,9 @@ type hosting = dispatch.Host
 // Keeper keeps sandboxes.
 type Keeper struct {
 	Config
-	ended wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
+	shelf  *filesync.Shelf
+	syncer *filesync.Syncer
+	ended  wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
 
 	mu      sync.Mutex
 	life    context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop
@@ -104,7 +109,8 @@ func New(cfg Config) *Keeper {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Keeper{Config: cfg, touched: map[string]time.Time{}, begun: map[string]int{}}
+	shelf := filesync.NewShelf(cfg.Store, cfg.Blobs, cfg.FileLimits)
+	return &Keeper{Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), touched: map[string]time.Time{}, begun: map[string]int{}}
 }
 
 // Start takes up what an earlier life of this manager left.

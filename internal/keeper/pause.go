@@ -174,6 +174,7 @@ func (k *Keeper) ForkSandbox(ctx context.Context, id string, f live.Fork) ([]liv
 		}()
 	}
 	spec := snap.Spec
+	spec.Sync = nil // one session has one sandbox that follows it, unless somebody says so
 	if !f.Secrets {
 		spec = spec.WithoutSecrets()
 	}

@@ -67,6 +67,9 @@ func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (
 	if err := live.CheckLabels(ch.Labels); err != nil {
 		return s, err
 	}
+	if err := ch.Sync.Check(); err != nil {
+		return s, err
+	}
 	var made *live.Made
 	if ch.Limits != nil {
 		if err := live.CheckLimits(*ch.Limits, k.Terms.Most); err != nil {
@@ -90,6 +93,9 @@ func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (
 		}
 		if ch.Labels != nil {
 			s.Spec.Labels = ch.Labels
+		}
+		if ch.Sync != nil {
+			s.Spec.Sync = ch.Sync
 		}
 		if made != nil {
 			s.Made.Enforced, s.Spec.Limits = made.Enforced, made.Enforced

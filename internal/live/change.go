@@ -13,6 +13,7 @@ type Change struct {
 	OnTimeout *OnTimeout
 	Labels    map[string]string
 	Limits    *sandbox.Limits
+	Sync      *Sync
 }
 
 // Fork is how a sandbox is forked.

@@ -45,6 +45,9 @@ type Spec struct {
 	TTL       time.Duration `json:"ttl_ns,omitempty"`
 	Idle      time.Duration `json:"idle_ns,omitempty"`
 	OnTimeout OnTimeout     `json:"on_timeout,omitempty"`
+	// Sync says how its files are kept alike with those of a session; nil is
+	// only when it is asked for. A fork does not inherit it.
+	Sync *Sync `json:"sync,omitempty"`
 	// Secrets are names of variables in Env that a fork does not inherit.
 	Secrets []string `json:"secrets,omitempty"`
 }

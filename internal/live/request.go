@@ -69,6 +69,7 @@ func (r *Request) Check(t Terms) error {
 	for _, check := range []func() error{
 		r.checkTimes(t), func() error { return CheckLabels(r.Spec.Labels) }, func() error { return checkEnv("env", r.Spec.Env) },
 		r.checkNetwork, r.checkFiles, func() error { return CheckLimits(r.Spec.Limits, t.Most) }, r.checkSecrets,
+		r.Spec.Sync.Check,
 	} {
 		if err := check(); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/filesync"
 	"github.com/aurea-dev/aurea/internal/keeper"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -16,6 +17,8 @@ type SandboxTerms struct {
 	// Provision bounds how long one may take to be made, Back how long its
 	// worker may be away before it counts as lost; 0 is a sensible time.
 	Provision, Back time.Duration
+	// Files bound what is stored of a session's files.
+	Files filesync.Limits
 }
 
 // newKeeper makes the part that keeps sandboxes.
@@ -23,7 +26,7 @@ func (m *Manager) newKeeper(t SandboxTerms) *keeper.Keeper {
 	return keeper.New(keeper.Config{
 		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.hosts, Leads: func() bool { return m.fence.Load() != 0 },
 		Demand: func(context.Context) error { return m.demandDisk() },
-		Terms:  t.Terms, Now: m.Now, Logger: m.Logger, Provision: t.Provision, Back: t.Back, Alone: m.Alone,
+		Terms:  t.Terms, Now: m.Now, Logger: m.Logger, Provision: t.Provision, Back: t.Back, FileLimits: t.Files, Alone: m.Alone,
 	})
 }
 
