@@ -26,8 +26,8 @@ func (inv *invocation) gcCommand() *cobra.Command {
 		if got.DryRun {
 			did = "would remove"
 		}
-		_, err = fmt.Fprintf(inv.Out, "%s %d plans, %d runs, %d events, %d workers, %d live outputs, %d blobs (%d bytes, and %d of small ones)\nkept %d blobs (%d bytes)\n",
-			did, got.Plans, got.Runs, got.Events, got.Workers, got.Outputs, got.Blobs, got.BlobBytes, got.SmallBytes, got.KeptBlobs, got.KeptBytes)
+		_, err = fmt.Fprintf(inv.Out, "%s %d plans, %d runs, %d sandboxes, %d events, %d workers, %d live outputs, %d blobs (%d bytes, and %d of small ones)\nkept %d blobs (%d bytes)\n",
+			did, got.Plans, got.Runs, got.Sandboxes, got.Events, got.Workers, got.Outputs, got.Blobs, got.BlobBytes, got.SmallBytes, got.KeptBlobs, got.KeptBytes)
 		return err
 	})
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be removed")

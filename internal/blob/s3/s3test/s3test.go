@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -54,10 +53,17 @@ func (s *said) String() string {
 	return s.text.String()
 }
 
-// program is where the Makefile puts the server.
+// program is where the Makefile puts the server: below the folder of go.mod,
+// in which, or somewhere below which, tests run.
 func program() string {
-	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), "..", "..", "..", "..", "bin", "versitygw")
+	dir, err := os.Getwd()
+	for err == nil && dir != filepath.Dir(dir) {
+		if _, no := os.Stat(filepath.Join(dir, "go.mod")); no == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return filepath.Join(dir, "bin", "versitygw")
 }
 
 // Missing says why no server can be started here; "" is no reason.
