@@ -211,18 +211,41 @@ type feedExecInput struct {
 	Close  bool  `query:"close" doc:"Whether the input ends with this."`
 }
 
-// maxFeed bounds what one request writes.
-const maxFeed = 16 << 20
+const (
+	// maxFeed bounds what one request writes.
+	maxFeed = 16 << 20
+	// feedPiece is how much of it is held at a time: a command that reads
+	// nothing must not fill our memory with what many send it.
+	feedPiece = 256 << 10
+)
 
 func (a *API) feedExec(ctx context.Context, in *feedExecInput) (*struct{}, error) {
 	if _, err := a.exec(ctx, &in.ExecPath); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(in.w, in.r.Body, maxFeed))
-	if err != nil {
-		return nil, bodyFault(err, maxFeed)
+	if in.r.ContentLength > maxFeed {
+		return nil, bodyFault(&http.MaxBytesError{Limit: maxFeed}, maxFeed)
 	}
-	return nil, a.cfg.Keeper.FeedExec(ctx, in.Exec, in.Offset, data, in.Close)
+	leave, err := a.streams.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	body := &slowReader{r: http.MaxBytesReader(in.w, in.r.Body, maxFeed), control: http.NewResponseController(in.w)}
+	offset, piece := in.Offset, make([]byte, feedPiece)
+	for {
+		n, err := io.ReadFull(body, piece)
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return nil, bodyFault(err, maxFeed)
+		}
+		if err := a.cfg.Keeper.FeedExec(ctx, in.Exec, offset, piece[:n], in.Close && last); err != nil || last {
+			return nil, err
+		}
+		if offset >= 0 {
+			offset += int64(n)
+		}
+	}
 }
 
 // bodyFault is what is wrong with a body that could not be read.

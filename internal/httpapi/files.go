@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -434,10 +433,10 @@ func (a *API) patchFiles(ctx context.Context, in *patchInput) (*patchOutput, err
 	if err := checkAbsolute(in.Path); err != nil {
 		return nil, err
 	}
-	diff, err := io.ReadAll(http.MaxBytesReader(in.w, in.r.Body, maxFeed))
-	if err != nil {
-		return nil, bodyFault(err, maxFeed)
+	if in.r.ContentLength > maxFeed {
+		return nil, bodyFault(&http.MaxBytesError{Limit: maxFeed}, maxFeed)
 	}
+	diff := &slowReader{r: http.MaxBytesReader(in.w, in.r.Body, maxFeed), control: http.NewResponseController(in.w)}
 	out := &patchOutput{Body: []PatchedBody{}}
 	if in.Snapshot {
 		snap, err := a.cfg.Keeper.BeforeWrite(ctx, in.ID, in.Path)
@@ -446,7 +445,10 @@ func (a *API) patchFiles(ctx context.Context, in *patchInput) (*patchOutput, err
 		}
 		out.Snapshot = snap.ID
 	}
-	list, err := a.cfg.Keeper.PatchFiles(ctx, in.ID, in.Path, bytes.NewReader(diff))
+	list, err := a.cfg.Keeper.PatchFiles(ctx, in.ID, in.Path, diff)
+	if over := (*http.MaxBytesError)(nil); errors.As(err, &over) {
+		return nil, bodyFault(err, maxFeed)
+	}
 	if err != nil {
 		return nil, err
 	}

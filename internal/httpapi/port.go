@@ -16,6 +16,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
+	"github.com/aurea-dev/aurea/internal/httpapi/problem"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -27,6 +28,8 @@ const (
 	linkParameter = "aurea_token"
 	linkCookie    = "aurea_port"
 	maxLinkTTL    = 24 * time.Hour
+	// maxLinkCookies is how many of the cookies of that name are tried.
+	maxLinkCookies = 8
 )
 
 // LinkBody asks for a link to a port.
@@ -191,9 +194,13 @@ type visit struct {
 
 // reach carries a request to a port and the answer back.
 func (a *API) reach(w http.ResponseWriter, r *http.Request, v visit) {
-	ctx, err := a.visitor(w, r, v)
+	ctx, ambient, err := a.visitor(w, r, v)
 	if errors.Is(err, errRedirected) {
 		return
+	}
+	if err == nil && ambient && !a.fromOwnPage(r) {
+		err = problem.New(http.StatusForbidden, "foreign_origin",
+			"A page of another origin sent this. It may look and follow links; to change something or open a WebSocket it needs a link's token in the URL.")
 	}
 	if err != nil {
 		a.refuse(w, r, err)
@@ -237,41 +244,65 @@ func (a *API) portTransport(v visit) http.RoundTripper {
 
 var errRedirected = errors.New("sent on without the token")
 
+// fromOwnPage reports whether a browser let a page of the same origin send a
+// request, or no browser did. A browser adds by itself what lets its user in, so
+// that the page of one sandbox could act on another, or any page on all where no
+// key is asked for. Other pages may look: what they see is not theirs to read.
+func (a *API) fromOwnPage(r *http.Request) bool {
+	if isUpgrade(r) {
+		return a.trusts(r)
+	}
+	return http.NewCrossOriginProtection().Check(r) == nil
+}
+
+// linkOf is the token of a visitor that opens the port, and whether it came by
+// itself. A page below our name may have set cookies of the same name for all of
+// it, so the good one need not be the first.
+func linkOf(r *http.Request, opens func(token string) bool) (token string, ambient bool) {
+	if token = r.URL.Query().Get(linkParameter); token != "" && opens(token) {
+		return token, false
+	}
+	if token = secretOf(r); token != "" && opens(token) {
+		return token, false
+	}
+	for i, c := range r.CookiesNamed(linkCookie) {
+		if i < maxLinkCookies && opens(c.Value) {
+			return c.Value, true
+		}
+	}
+	return "", false
+}
+
 // visitor says who visits: somebody with a key, or with a link. A token in the
 // URL is turned into a cookie, so that it does not stay in the address bar.
-func (a *API) visitor(w http.ResponseWriter, r *http.Request, v visit) (context.Context, error) {
+// ambient says that a browser would have said the same for any page.
+func (a *API) visitor(w http.ResponseWriter, r *http.Request, v visit) (ctx context.Context, ambient bool, err error) {
 	query := r.URL.Query()
-	token := query.Get(linkParameter)
-	inURL := token != ""
-	if c, err := r.Cookie(linkCookie); !inURL && err == nil {
-		token = c.Value
-	}
-	if token == "" {
-		token = secretOf(r) // it may be that of a link, or a key
-	}
-	if token == "" {
-		return a.admit(r, policy.Control)
+	if !query.Has(linkParameter) && secretOf(r) == "" && len(r.CookiesNamed(linkCookie)) == 0 {
+		ctx, err = a.admit(r, policy.Control)
+		return ctx, true, err
 	}
 	s, err := a.cfg.Keeper.Sandbox(policy.With(r.Context(), policy.System()), v.sandbox)
+	token := ""
 	if err == nil {
-		err = s.CheckLink(v.port, token, a.cfg.Now())
+		token, ambient = linkOf(r, func(token string) bool { return s.CheckLink(v.port, token, a.cfg.Now()) == nil })
 	}
-	if err != nil {
-		ctx, no := a.admit(r, policy.Control)
-		if no != nil && secretOf(r) == "" {
-			no = fault.New(fault.Unauthenticated, "This link is not good, or not any more; ask for another.").WithCode("bad_link")
+	if token == "" {
+		ctx, err := a.admit(r, policy.Control)
+		if err != nil && secretOf(r) == "" {
+			err = fault.New(fault.Unauthenticated, "This link is not good, or not any more; ask for another.").WithCode("bad_link")
 		}
-		return ctx, no
+		return ctx, !a.cfg.Keys || secretOf(r) == "", err
 	}
-	if inURL && (r.Method == http.MethodGet || r.Method == http.MethodHead) && !isUpgrade(r) && strings.Contains(r.Header.Get("Accept"), "text/html") {
+	if query.Get(linkParameter) == token && (r.Method == http.MethodGet || r.Method == http.MethodHead) && !isUpgrade(r) && strings.Contains(r.Header.Get("Accept"), "text/html") {
 		query.Del(linkParameter)
 		http.SetCookie(w, &http.Cookie{Name: linkCookie, Value: token, Path: v.prefix + "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode})
 		to := url.URL{Path: r.URL.Path, RawQuery: query.Encode()}
 		http.Redirect(w, r, to.String(), http.StatusSeeOther)
-		return nil, errRedirected
+		return nil, false, errRedirected
 	}
 	guard.NoteCaller(r.Context(), "link")
-	return policy.With(r.Context(), policy.Caller{Kind: policy.Viewer, ID: s.Owner}), nil
+	return policy.With(r.Context(), policy.Caller{Kind: policy.Viewer, ID: s.Owner}), ambient, nil
 }
 
 // rewrite makes the request one to the port: nothing of ours goes along.

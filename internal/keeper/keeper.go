@@ -189,8 +189,23 @@ func (k *Keeper) host(s *live.Sandbox) (dispatch.Host, error) {
 // registers meanwhile is not said to have lost it.
 func (k *Keeper) begin(id string) (end func()) {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.begun[id]++
-	k.mu.Unlock()
+	return k.ender(id)
+}
+
+// beginAlone is begin where it was not begun; alone says whether it was so.
+func (k *Keeper) beginAlone(id string) (end func(), alone bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.begun[id] > 0 {
+		return nil, false
+	}
+	k.begun[id]++
+	return k.ender(id), true
+}
+
+func (k *Keeper) ender(id string) func() {
 	return func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()

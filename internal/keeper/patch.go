@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 
@@ -20,6 +21,7 @@ import (
 const (
 	maxPatchFiles = 1000
 	maxPatched    = 16 << 20 // bytes of one file before and after
+	maxPatchedAll = 32 << 20 // bytes of all files afterwards: they are held until the last was tried
 )
 
 // PatchFiles applies a unified diff below a folder of a sandbox: all of it, or,
@@ -29,9 +31,14 @@ func (k *Keeper) PatchFiles(ctx context.Context, id, dir string, diff io.Reader)
 	if err != nil {
 		return nil, err
 	}
+	end, alone := k.beginAlone("patch of " + id)
+	if !alone {
+		return nil, fault.New(fault.Conflict, "another patch is just being applied to the sandbox; try again").WithCode("patch_running").Retry(time.Second)
+	}
+	defer end()
 	text, err := io.ReadAll(diff)
 	if err != nil {
-		return nil, fmt.Errorf("read the patch: %w", err)
+		return nil, fault.New(fault.Invalid, "the patch could not be read: %w", err).WithCode("bad_body")
 	}
 	parsed, _, err := gitdiff.Parse(bytes.NewReader(text))
 	if err == nil && !bytes.Contains(text, []byte("diff --git ")) {
@@ -47,10 +54,14 @@ func (k *Keeper) PatchFiles(ctx context.Context, id, dir string, diff io.Reader)
 		return nil, fault.New(fault.Invalid, "the patch changes more than %d files", maxPatchFiles).WithCode("bad_patch")
 	}
 	edits := make([]edit, 0, len(parsed))
+	sum := 0
 	for _, f := range parsed { // all are tried before the first is written
 		e, err := newEdit(ctx, files, dir, f)
 		if err != nil {
 			return nil, err
+		}
+		if sum += len(e.data); sum > maxPatchedAll {
+			return nil, fault.New(fault.Invalid, "the files that the patch changes have more than %d bytes together; send it in parts", maxPatchedAll).WithCode("bad_patch")
 		}
 		edits = append(edits, e)
 	}

@@ -56,6 +56,7 @@ type kept struct {
 	execs   map[string]*keptExec
 	running int
 	untold  int  // execs whose end was not told
+	unread  int  // bytes of input that came with orders and were not taken
 	told    bool // so was its own
 	// detached are commands of an earlier process that cannot be met while the
 	// sandbox stands still.

@@ -19,6 +19,9 @@ const (
 	// many of it are known: those that run, and those whose end was not told.
 	maxRunningExecs = 1024
 	maxExecs        = 4096
+	// maxUnread bounds the input that came with the orders of one sandbox and was
+	// not taken yet; one order may always be larger.
+	maxUnread = 16 << 20
 	// defaultExecOutput is how much of each stream of an exec is kept unless the
 	// order says otherwise.
 	defaultExecOutput = 100 << 20

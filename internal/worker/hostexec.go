@@ -16,6 +16,7 @@ import (
 
 var (
 	errTooManyExecs = fault.New(fault.Exhausted, "the sandbox runs as many commands as it may").WithCode("too_many_execs")
+	errInputFull    = fault.New(fault.Exhausted, "the sandbox has commands that did not take their input yet; start others when they have").WithCode("input_full")
 	errPaused       = fault.New(fault.Conflict, "the sandbox is paused; resume it first").WithCode("paused")
 	errExecEnded    = fault.New(fault.Conflict, "the command has ended").WithCode(dispatch.CodeExecEnded)
 	errExecLost     = fault.New(fault.NotFound, "the sandbox does not know the command any more")
@@ -105,8 +106,11 @@ func (k *kept) enterExec(c live.Command) (*keptExec, error) {
 		return nil, errPaused
 	case k.running >= maxRunningExecs || k.untold >= maxExecs:
 		return nil, errTooManyExecs
+	case k.unread > 0 && k.unread+len(c.Stdin) > maxUnread:
+		return nil, errInputFull
 	}
 	e := k.newExec(c)
+	k.unread += len(c.Stdin)
 	k.execs[c.ID] = e
 	k.running++
 	k.untold++
@@ -123,6 +127,7 @@ func (e *keptExec) begin(stdin []byte) {
 	}
 	if err != nil {
 		e.err = err
+		e.of.took(len(stdin))
 		e.forget()
 		close(e.ready)
 		return

@@ -108,6 +108,13 @@ func (rc receiver) FeedExec(ctx context.Context, piece live.Input) error {
 	}
 }
 
+// took notes that input which came with an order is not held any more.
+func (k *kept) took(n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unread -= n
+}
+
 // feedFirst gives a command the input that came with its order.
 //
 // Preconditions: nobody else knows of the command.
@@ -119,6 +126,7 @@ func (e *keptExec) feedFirst(stdin []byte) {
 	exec := e.exec
 	e.of.working.Go(func() {
 		defer func() { <-e.in.turn }()
+		defer e.of.took(len(stdin))
 		if err := e.feed(exec, stdin, 0, !e.order.Open); err != nil {
 			// One that has ended, or closed its input, tells by its verdict.
 			e.of.log.Debug("a command did not take its input", "exec", e.order.ID, "error", err)
