@@ -60,6 +60,10 @@ type Work struct {
 	CPUTimeLimit *float64 `json:"cpu_time_limit,omitempty"`
 }
 
+// SessionModel is to whom the jobs of sessions are bound: the manager does them
+// in the sandboxes of their sessions.
+const SessionModel = "@session"
+
 // ParseWork checks a payload. The fault names the field.
 func ParseWork(payload json.RawMessage) (Work, error) {
 	if len(payload) > MaxPayloadBytes {

@@ -29,7 +29,8 @@ func (m *Manager) newSessions(t SessionTerms) *lifecycle.Lifecycle {
 	return lifecycle.New(lifecycle.Config{
 		Store: m.Store, Sandboxes: m.Keeper, Leads: func() bool { return m.fence.Load() != 0 }, Now: m.Now, Logger: m.Logger,
 		Submit: func(ctx context.Context, prd job.PRD) (job.Submission, error) { return m.SubmitPRD(ctx, prd, "", "") },
-		Age:    t.Age, Idle: t.Idle, MaxTTL: m.SandboxTerms.MaxTTL, OnStop: t.OnStop,
+		Queue:  m.Queue, Execs: m.Keeper, Arrived: m.idle.Wait, LeaseTerm: m.LeaseTerm,
+		Age: t.Age, Idle: t.Idle, MaxTTL: m.SandboxTerms.MaxTTL, OnStop: t.OnStop,
 	})
 }
 

@@ -111,7 +111,7 @@ func (t *turn) assignForClaim(ctx context.Context, j *job.Job) error {
 	if j.ReadyAt.After(t.now) {
 		return fault.New(fault.Conflict, "job %s is not given out again before %s", j.ID, j.ReadyAt.Format(time.RFC3339)).WithCode("not_ready")
 	}
-	return t.assign(j, t.q.bound(j), false)
+	return t.bind(ctx, j, "", false)
 }
 
 // demandBinding refuses a worker that a job is not for.

@@ -28,7 +28,7 @@ func (q *Queue) Schedule(ctx context.Context, fence int64) (assigned int, next t
 			return err
 		}
 		for _, j := range due {
-			if err := t.assign(j, q.bound(j), false); err != nil {
+			if err := t.bind(ctx, j, "", false); err != nil {
 				return err
 			}
 		}
@@ -56,6 +56,22 @@ func (q *Queue) bound(j *job.Job) string {
 		return job.DriverModel(driver)
 	}
 	return q.cfg.Fallback
+}
+
+// bind assigns a job to a model, or to whom it is bound. The work of a session
+// that there is goes to those who have its sandbox, whatever its role.
+func (t *turn) bind(ctx context.Context, j *job.Job, model string, manual bool) error {
+	if model != "" || j.SessionID == "" {
+		return t.assign(j, cmp.Or(model, t.q.bound(j)), manual)
+	}
+	_, err := t.tx.Sessions().Get(ctx, j.Owner, j.SessionID)
+	switch {
+	case err == nil:
+		return t.assign(j, job.SessionModel, manual)
+	case fault.Is(err, fault.NotFound): // a word of the client's own
+		return t.assign(j, t.q.bound(j), manual)
+	}
+	return fmt.Errorf("look up session: %w", err)
 }
 
 // assign gives a job to a name, or to nobody in particular.
@@ -145,7 +161,7 @@ func (q *Queue) Assign(ctx context.Context, caller policy.Caller, id, model stri
 			}
 		}
 		j.ReadyAt = t.now
-		return t.assign(j, cmp.Or(model, q.bound(j)), true)
+		return t.bind(ctx, j, model, true)
 	})
 }
 

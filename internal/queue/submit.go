@@ -123,7 +123,7 @@ func (t *turn) assignFresh(ctx context.Context, fresh []*job.Job) (bool, error) 
 		if j.Waiting > 0 || j.ReadyAt.After(t.now) {
 			continue
 		}
-		if err := t.assign(j, t.q.bound(j), false); err != nil {
+		if err := t.bind(ctx, j, "", false); err != nil {
 			return false, err
 		}
 	}

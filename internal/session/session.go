@@ -37,6 +37,12 @@ type Config struct {
 	Sandboxes Sandboxes
 	// Submit queues a plan.
 	Submit func(ctx context.Context, prd job.PRD) (job.Submission, error)
+	// Queue and Execs let the jobs of sessions be done; nil does none. Arrived
+	// returns a channel that is closed when there may be one.
+	Queue     Queue
+	Execs     Execs
+	Arrived   func() <-chan struct{}
+	LeaseTerm time.Duration
 	// Leads says whether this manager does what has its time.
 	Leads  func() bool
 	Now    func() time.Time
@@ -108,6 +114,10 @@ func (l *Lifecycle) Start(ctx context.Context) error {
 	defer l.mu.Unlock()
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	l.stop = stop
+	if l.Queue != nil {
+		p := &processor{l: l, busy: map[string]bool{}}
+		l.tasks.Go(func() { p.run(life) })
+	}
 	l.tasks.Go(func() {
 		tick := time.NewTicker(l.Config.Sweep)
 		defer tick.Stop()
@@ -283,6 +293,8 @@ func (l *Lifecycle) alter(ctx context.Context, id string, t event.Type, change f
 	})
 	return s, err
 }
+
+func (l *Lifecycle) leaseTerm() time.Duration { return max(l.LeaseTerm, time.Second) }
 
 func (l *Lifecycle) now() time.Time { return l.Now().UTC().Truncate(time.Microsecond) }
 

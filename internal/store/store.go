@@ -119,6 +119,9 @@ type Jobs interface {
 	// names: highest priority first, then oldest. Jobs with role Validator are
 	// ordinary jobs here.
 	Leasable(ctx context.Context, names []string, limit int) ([]job.Job, error)
+	// Bound returns ASSIGNED jobs that are bound to a name: highest priority
+	// first, then oldest.
+	Bound(ctx context.Context, name string, limit int) ([]job.Job, error)
 	// Expired returns IN_PROGRESS and VALIDATING jobs, roots aside, whose lease
 	// ended before now: oldest lease first.
 	Expired(ctx context.Context, now time.Time, limit int) ([]job.Job, error)

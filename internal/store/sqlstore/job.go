@@ -290,6 +290,14 @@ func leasable(names []string, limit int) (string, []any) {
 	return jobSelect + ` WHERE seq IN (` + strings.Join(parts, ` UNION ALL `) + `) ORDER BY priority DESC, seq` + most, c.args
 }
 
+func (t jobs) Bound(ctx context.Context, name string, limit int) ([]job.Job, error) {
+	if limit < 1 {
+		return nil, nil
+	}
+	const bound = jobSelect + ` WHERE state = 'ASSIGNED' AND assigned_model = $1 ORDER BY priority DESC, seq` + limit2
+	return t.list(ctx, "list bound jobs", bound, name, limit)
+}
+
 func (t jobs) Expired(ctx context.Context, now time.Time, limit int) ([]job.Job, error) {
 	if limit < 1 {
 		return nil, nil

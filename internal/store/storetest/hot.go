@@ -58,6 +58,8 @@ func HotQueries(ctx context.Context) []Hot {
 			_, err := tx.Jobs().Leasable(ctx, []string{"a", "b"}, 3)
 			return err
 		}},
+		{Name: "bound", Index: "job_leasable", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Bound(ctx, "a", 3); return err }},
+		{Name: "machines", Ask: func(tx store.Tx) error { _, err := tx.Machines().Passing(ctx, now, 10); return err }},
 		{Name: "expired", Index: "job_lease", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Expired(ctx, now, 10); return err }},
 		{Name: "held", Index: "job_lease", Sorts: true, Ask: func(tx store.Tx) error { _, err := tx.Jobs().HeldBy(ctx, "w"); return err }},
 		{Name: "depends", Ask: func(tx store.Tx) error { _, err := tx.Jobs().Dependents(ctx, "job7"); return err }},

@@ -183,6 +183,9 @@ func compareJobs(t *rapid.T, s store.Store, m *model) {
 			return j.State == job.Assigned && (j.AssignedModel == "" || slices.Contains(names, j.AssignedModel))
 		}), func(q store.Jobs) ([]job.Job, error) { return q.Leasable(ctx, names, n) })
 	}
+	same("Bound", m.choose(n, urgentFirst, func(j job.Job) bool {
+		return j.State == job.Assigned && j.AssignedModel == "m1"
+	}), func(q store.Jobs) ([]job.Job, error) { return q.Bound(ctx, "m1", n) })
 	same("Expired", m.choose(n, shortestLease, func(j job.Job) bool {
 		return inWork(j) && j.LeaseUntil.Before(now)
 	}), func(q store.Jobs) ([]job.Job, error) { return q.Expired(ctx, now, n) })
