@@ -13,16 +13,17 @@ import (
 // SyncingBody says how the files of a sandbox are kept alike with the stored
 // files of a session.
 type SyncingBody struct {
-	Session  string `json:"session,omitempty" maxLength:"128" doc:"The session; that of the sandbox where it is left out, else its name, else its id."`
-	Root     string `json:"root,omitempty" maxLength:"4095" doc:"The folder in the sandbox; /workspace where it is left out."`
-	Strategy string `json:"strategy,omitempty" enum:"last_write_wins,ask,auto_merge" doc:"What becomes of a file that changed on both sides; last_write_wins where it is left out."`
+	Session    string `json:"session,omitempty" maxLength:"128" doc:"The session; that of the sandbox where it is left out, else its name, else its id."`
+	Root       string `json:"root,omitempty" maxLength:"4095" doc:"The folder in the sandbox; /workspace where it is left out."`
+	Strategy   string `json:"strategy,omitempty" enum:"last_write_wins,ask,auto_merge" doc:"What becomes of a file that changed on both sides; last_write_wins where it is left out."`
+	Continuous bool   `json:"continuous,omitempty" doc:"Sync whenever something changes, and once more before the sandbox ends."`
 }
 
 func (b *SyncingBody) sync() *live.Sync {
 	if b == nil {
 		return nil
 	}
-	return &live.Sync{Session: b.Session, Root: b.Root, Strategy: b.Strategy}
+	return &live.Sync{Session: b.Session, Root: b.Root, Strategy: b.Strategy, Continuous: b.Continuous}
 }
 
 // syncingBody shows what holds, with what was left out.
@@ -34,7 +35,7 @@ func syncingBody(s *live.Sandbox) *SyncingBody {
 	if how.Strategy == "" {
 		how.Strategy = string(filesync.LastWriteWins)
 	}
-	return &SyncingBody{Session: how.Session, Root: how.Root, Strategy: how.Strategy}
+	return &SyncingBody{Session: how.Session, Root: how.Root, Strategy: how.Strategy, Continuous: how.Continuous}
 }
 
 // SyncBody asks for one pass. What is left out is as the sandbox has it.
@@ -50,9 +51,10 @@ func (b *SyncBody) sync() live.Sync {
 
 // ResolveBody settles a conflict.
 type ResolveBody struct {
-	SyncBody
-	Path string `json:"path" maxLength:"1024" doc:"The file, relative to the folder that is synced."`
-	Keep string `json:"keep" enum:"sandbox,stored,merged" doc:"Which one is kept; the other stays as a version."`
+	Path    string `json:"path" maxLength:"1024" doc:"The file, relative to the folder that is synced."`
+	Keep    string `json:"keep" enum:"sandbox,stored,merged" doc:"Which one is kept; the other stays as a version."`
+	Session string `json:"session,omitempty" maxLength:"128" doc:"As it was synced, where that is not as the sandbox has it; root too."`
+	Root    string `json:"root,omitempty" maxLength:"4095"`
 }
 
 // ConflictBody is a file that changed on both sides.
@@ -129,5 +131,5 @@ func (a *API) resolveConflict(ctx context.Context, in *SandboxPath) (*syncOutput
 	if err := in.into(&body); err != nil {
 		return nil, err
 	}
-	return answerSync(a.cfg.Keeper.ResolveConflict(ctx, in.ID, body.sync(), body.Path, filesync.Winner(body.Keep)))
+	return answerSync(a.cfg.Keeper.ResolveConflict(ctx, in.ID, live.Sync{Session: body.Session, Root: body.Root}, body.Path, filesync.Winner(body.Keep)))
 }

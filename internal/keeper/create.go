@@ -210,6 +210,7 @@ func (k *Keeper) running(ctx context.Context, id string, w Worker, made live.Mad
 		return s, fmt.Errorf("record the sandbox: %w", err)
 	}
 	k.ended.Wake()
+	k.follow(&s)
 	return s, nil
 }
 

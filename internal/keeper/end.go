@@ -30,6 +30,7 @@ func (k *Keeper) EndSandbox(ctx context.Context, id, reason string) (live.Sandbo
 // when that takes too long: a worker that comes back later is told that it is a
 // stranger.
 func (k *Keeper) end(ctx context.Context, id string, outcome sandbox.Outcome, reason string) (live.Sandbox, error) {
+	k.syncLast(ctx, id)
 	s, err := k.completing(ctx, id, outcome, reason)
 	if err != nil || s.State.Ended() {
 		return s, err
@@ -101,6 +102,7 @@ func (k *Keeper) finishIn(ctx context.Context, tx store.Tx, s *live.Sandbox, out
 	if usage != nil {
 		s.Usage = *usage
 	}
+	k.unfollow(s.ID)
 	if err := k.loseExecs(ctx, tx, s, nil, "the sandbox ended"); err != nil {
 		return err
 	}
@@ -235,8 +237,9 @@ func (k *Keeper) takeEnd(ctx context.Context, tx store.Tx, worker string, end *l
 // Meet compares what a worker that registers has with what it should have. It
 // returns those that it is to destroy.
 func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (strangers []string, err error) {
+	var stand []*live.Sandbox
 	err = k.Store.Update(ctx, func(tx store.Tx) error {
-		strangers = nil
+		strangers, stand = nil, nil
 		held, err := tx.Sandboxes().Held(ctx, worker)
 		if err != nil {
 			return err
@@ -258,6 +261,7 @@ func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (
 			if err := k.stands(ctx, tx, s, x); err != nil {
 				return err
 			}
+			stand = append(stand, s)
 		}
 		for i := range held {
 			s := &held[i]
@@ -271,6 +275,11 @@ func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (
 		return nil
 	})
 	k.ended.Wake()
+	if err == nil {
+		for _, s := range stand {
+			k.follow(s)
+		}
+	}
 	return strangers, err
 }
 

@@ -81,7 +81,8 @@ type Keeper struct {
 	stop    context.CancelCauseFunc
 	tasks   sync.WaitGroup
 	touched map[string]time.Time // when a sandbox was last of use, as far as it is not written down
-	begun   map[string]int       // sandboxes and execs that a worker is being told of
+	follows map[string]*following
+	begun   map[string]int // sandboxes and execs that a worker is being told of
 }
 
 var errStopped = errors.New("the manager is stopping")
@@ -110,7 +111,7 @@ func New(cfg Config) *Keeper {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	shelf := filesync.NewShelf(cfg.Store, cfg.Blobs, cfg.FileLimits)
-	return &Keeper{Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), touched: map[string]time.Time{}, begun: map[string]int{}}
+	return &Keeper{Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}}
 }
 
 // Start takes up what an earlier life of this manager left.

@@ -22,6 +22,7 @@ func (k *Keeper) PauseSandbox(ctx context.Context, id string, how live.Paused) (
 		return s, err
 	}
 	generation := s.Generation
+	k.unfollow(id) // before it answers no more
 	switch how {
 	case live.Frozen:
 		err = host.PauseSandbox(ctx, id)
@@ -32,6 +33,7 @@ func (k *Keeper) PauseSandbox(ctx context.Context, id string, how live.Paused) (
 		err = fault.Field("mode", "%q is neither freeze nor checkpoint", clip(string(how)))
 	}
 	if err != nil {
+		k.follow(&s)
 		return s, err
 	}
 	return k.alter(ctx, id, event.SandboxPaused, map[string]any{"mode": how, "generation": generation}, func(s *live.Sandbox, _ time.Time) error {

@@ -38,6 +38,7 @@ func (k *Keeper) syncNow(ctx context.Context, id string, asked live.Sync, do fun
 		return filesync.Result{}, err
 	}
 	result, err := do(host.Files(id), req)
+	k.tellStored(req.Session, id)
 	name := s.SyncAs(asked).Session
 	for i := range result.Conflicts {
 		result.Conflicts[i].Stored.Session = name
@@ -117,6 +118,7 @@ func (k *Keeper) PutStored(ctx context.Context, session, path string, mode uint3
 		}
 	}
 	f, err := k.shelf.Put(ctx, key, path, mode, -1, body)
+	k.tellStored(key, "")
 	f.Session = session
 	return f, err
 }
@@ -127,7 +129,9 @@ func (k *Keeper) DeleteStored(ctx context.Context, session, path string) error {
 	if err != nil {
 		return err
 	}
-	return k.shelf.Delete(ctx, key, path, -1)
+	err = k.shelf.Delete(ctx, key, path, -1)
+	k.tellStored(key, "")
+	return err
 }
 
 // StoredVersions lists the versions of a path, the newest first.

@@ -138,6 +138,9 @@ func (k *Keeper) alter(ctx context.Context, id string, t event.Type, data map[st
 		return tx.Events().Append(ctx, happened(&s, t, actor(ctx), now, data))
 	})
 	k.ended.Wake()
+	if err == nil {
+		k.follow(&s)
+	}
 	return s, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -189,6 +190,7 @@ type memoryWatch struct {
 	path    string
 	changes chan sandbox.Change
 	closed  chan struct{}
+	once    sync.Once // the end of a sandbox may close it too
 }
 
 // Next implements sandbox.Watch.
@@ -205,11 +207,7 @@ func (w *memoryWatch) Next(ctx context.Context) (sandbox.Change, error) {
 
 // Close implements sandbox.Watch.
 func (w *memoryWatch) Close() error {
-	select {
-	case <-w.closed:
-	default:
-		close(w.closed)
-	}
+	w.once.Do(func() { close(w.closed) })
 	return nil
 }
 
