@@ -35,6 +35,8 @@ const (
 		SELECT 'box' || i, 'local', 'name' || i, '', '', 'COMPLETED', 'w' || i, i, i, i %% 2 * i, i + 1e18, 0, 0, '{}' FROM generate_series(1, %d) AS i`
 	oldExecs = `INSERT INTO exec (id, sandbox_id, owner, state, created_at, ended_at, body)
 		SELECT 'exec' || i, 'box' || i / 4, 'local', 'ENDED', i, i %% 2 * i, '{}' FROM generate_series(1, %d) AS i`
+	oldMachines = `INSERT INTO machine (id, owner, app, name, region, state, wanted, sandbox_id, created_at, updated_at, destroyed_at, body)
+		SELECT 'machine' || i, 'local', 'app', 'name' || i, '', 'started', 1, 'box' || i, i, i, 0, '{}' FROM generate_series(1, %d) AS i`
 	oldLabels  = `INSERT INTO sandbox_label (sandbox_id, label, value) SELECT 'box' || i, 'label', 'value' || i FROM generate_series(1, %d) AS i`
 	oldHooks   = `INSERT INTO run_hook (run_id, url, tries, next_at) SELECT 'run' || i, '', 0, i + 1e18 FROM generate_series(1, %d) AS i`
 	oldReplies = `INSERT INTO reply (owner, key, request, body, at) SELECT 'local', 'key' || i, '', '', 1e18 FROM generate_series(1, %d) AS i`
@@ -128,7 +130,7 @@ func TestHotQueriesDoNotReadHistory(t *testing.T) {
 	for _, put := range []string{
 		fmt.Sprintf(oldJobs, rows/4), fmt.Sprintf(oldEvents, rows), fmt.Sprintf(oldRecords, rows/4), fmt.Sprintf(oldReplies, rows/4),
 		fmt.Sprintf(oldRuns, rows/4), fmt.Sprintf(oldHooks, rows/4),
-		fmt.Sprintf(oldBoxes, rows/4), fmt.Sprintf(oldExecs, rows/4), fmt.Sprintf(oldLabels, rows/4),
+		fmt.Sprintf(oldBoxes, rows/4), fmt.Sprintf(oldExecs, rows/4), fmt.Sprintf(oldLabels, rows/4), fmt.Sprintf(oldMachines, rows/4),
 		fmt.Sprintf(dependency, rows/4), "ANALYZE", "SET jit = off",
 	} {
 		if _, err := conn.Exec(ctx, put); err != nil {
