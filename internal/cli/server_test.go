@@ -36,6 +36,7 @@ func exampleJobs() []client.Job {
 func newServer() *httptest.Server {
 	mux := http.NewServeMux()
 	(&runs{all: map[string]client.Run{}}).handle(mux)
+	newBoxes().handle(mux)
 	mux.HandleFunc("POST /prds", submit)
 	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, map[string]bool{"ready": true}) })
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
