@@ -323,7 +323,7 @@ func rss(t *testing.T, pid int) int64 {
 // whatever was done to them. What is garbage may lie there for a while.
 func (f *fort) bounded(t *testing.T, what string) {
 	t.Helper()
-	const most = 400 << 20
+	const most = 600 << 20
 	for role, p := range map[string]*process{"manager": f.manager, "worker": f.worker} {
 		if n := rss(t, p.pid()); n > most {
 			t.Errorf("%s: the %s holds %d MiB", what, role, n>>20)

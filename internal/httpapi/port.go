@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -219,7 +220,8 @@ func (a *API) reach(w http.ResponseWriter, r *http.Request, v visit) {
 		Rewrite:        func(p *httputil.ProxyRequest) { v.rewrite(p) },
 		ModifyResponse: func(res *http.Response) error { v.answer(w.Header(), res); return nil },
 		FlushInterval:  -1,
-		Transport:      a.portTransport(v),
+		Transport:      a.portTransport(ctx, v),
+		ErrorLog:       slog.NewLogLogger(a.cfg.Logger.Handler(), slog.LevelDebug), // a port that breaks off is its own affair
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			var f *fault.Error
 			if !errors.As(err, &f) {
@@ -232,15 +234,32 @@ func (a *API) reach(w http.ResponseWriter, r *http.Request, v visit) {
 }
 
 // portTransport speaks to one port, by a connection for each request.
-func (a *API) portTransport(v visit) http.RoundTripper {
+func (a *API) portTransport(visitor context.Context, v visit) http.RoundTripper {
 	const headers = 5 * time.Minute
-	return &http.Transport{
+	caller, _ := policy.From(visitor)
+	return unhinted{&http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: headers, MaxResponseHeaderBytes: 1 << 20,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return a.cfg.Keeper.DialSandbox(ctx, v.sandbox, v.port)
+			return a.cfg.Keeper.DialSandbox(policy.With(ctx, caller), v.sandbox, v.port)
 		},
-	}
+	}}
 }
+
+// unhinted keeps answers before the answer (1xx) from being handed on. The proxy
+// asks for them by its context, and then there is no bound on how many a port
+// may send; without it the transport has one.
+type unhinted struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (u unhinted) RoundTrip(r *http.Request) (*http.Response, error) {
+	return u.RoundTripper.RoundTrip(r.WithContext(valueless{r.Context()}))
+}
+
+// valueless is a context that ends with another and knows nothing of it.
+type valueless struct{ context.Context }
+
+// Value implements context.Context.
+func (valueless) Value(any) any { return nil }
 
 var errRedirected = errors.New("sent on without the token")
 

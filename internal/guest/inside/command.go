@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"syscall"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/guest/wire"
@@ -192,6 +193,8 @@ func outcome(err error) wire.Outcome {
 		status = wire.StatusNotFound
 	case errors.Is(err, fs.ErrPermission):
 		status = wire.StatusDenied
+	case errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOMEM), errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		status = wire.StatusExhausted // the sandbox is full, and nothing broke
 	case errors.Is(err, errAborted), errors.Is(err, io.ErrUnexpectedEOF):
 		status = wire.StatusConflict
 	}

@@ -10,8 +10,11 @@ import (
 	"path"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/guest/wire"
 )
 
 // asUser runs f on a thread of its own that sees files with the rights of the
@@ -155,6 +158,18 @@ func unpackError(err error) error {
 	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return invalid("the archive is broken: " + err.Error())
 	}
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return err
+	}
+	if o := fileOutcome(err); o.Status != wire.StatusInternal {
+		return &refusal{status: o.Status, reason: o.Message}
+	}
+	// What os.Root refuses by itself has no number of the kernel's.
+	pathErr, linkErr := (*fs.PathError)(nil), (*os.LinkError)(nil)
+	if errno := syscall.Errno(0); !errors.As(err, &errno) && (errors.As(err, &pathErr) || errors.As(err, &linkErr)) {
+		return invalid("the archive leads out of the folder: " + err.Error())
+	}
 	return err
 }
 
@@ -272,6 +287,11 @@ func (l *linux) get(name string, to io.Writer) error {
 	}
 	if !info.Mode().IsRegular() {
 		return invalid("neither a file nor a folder: " + name)
+	}
+	// A link may lead into the kernel's trees, where the guest sees what is its own.
+	var where unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &where); err != nil || ofKernel(&where) {
+		return notFile(name)
 	}
 	if err := packFile(f, info, path.Base(name), archive); err != nil {
 		return err
