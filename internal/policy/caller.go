@@ -56,17 +56,26 @@ const (
 	Control Action = "control" // cancel, retry, assign
 	Work    Action = "work"    // claim, heartbeat, complete, stream, validate
 	Host    Action = "host"    // the worker's wire: register, lease, report
-	Manage  Action = "manage"  // keys and settings
+	Manage  Action = "manage"  // keys, contracts and settings
+	Audit   Action = "audit"   // read and verify the audit
+	Stop    Action = "stop"    // engage the kill switch, pause the organisation
+	Rearm   Action = "rearm"   // let go on what was stopped
+	Purge   Action = "purge"   // end what the audit no longer has to keep
+	Govern  Action = "govern"  // issue manifests, register and steer fleet workers
 )
 
 // allowed is the whole policy, as one table.
 func allowed(kind Kind) []Action {
 	switch kind {
 	case Local, Admin:
-		return []Action{Read, Submit, Control, Work, Host, Manage}
-	case Director, Operator:
-		return []Action{Read, Submit, Control, Work}
-	case Auditor, Viewer:
+		return []Action{Read, Submit, Control, Work, Host, Manage, Audit, Stop, Rearm, Purge, Govern}
+	case Director:
+		return []Action{Read, Submit, Control, Work, Manage, Audit, Stop, Rearm, Purge, Govern}
+	case Operator:
+		return []Action{Read, Submit, Control, Work, Stop, Govern}
+	case Auditor:
+		return []Action{Read, Audit}
+	case Viewer:
 		return []Action{Read}
 	case Bridge:
 		return []Action{Read, Submit}
