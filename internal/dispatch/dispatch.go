@@ -193,6 +193,9 @@ type Welcome struct {
 	// Strangers are of Sandboxes: nobody knows them, or they have ended. They
 	// are destroyed.
 	Strangers []string `json:"strangers,omitempty"`
+	// StrangeExecs are of the execs in Sandboxes: nobody knows them. Those that
+	// run are killed.
+	StrangeExecs []live.ExecID `json:"strange_execs,omitempty"`
 }
 
 // LeaseRequest asks for work.

@@ -45,15 +45,15 @@ func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s li
 	if err != nil {
 		return s, false, err
 	}
-	if s, err = k.admit(ctx, c, req, from, w.ID); fault.CodeOf(err) == store.CodeNameTaken {
+	s, making, err := k.admit(ctx, c, req, from, w)
+	if fault.CodeOf(err) == store.CodeNameTaken {
 		s, err = k.named(ctx, c, req.Name)
 		return s, false, err
 	}
 	if err != nil {
 		return s, false, err
 	}
-	order := live.Order{ID: s.ID, Owner: s.Owner, Spec: s.Spec, Files: req.Files, Restore: from.snapshot}
-	s, err = k.provision(ctx, s, order, w)
+	s, err = making.finish(ctx, s)
 	return s, true, err
 }
 
@@ -102,23 +102,27 @@ func (k *Keeper) heldBy(worker string) int {
 	return k.begun["worker "+worker]
 }
 
-// admit writes a sandbox down before anything is made.
-func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, from birth, worker string) (s live.Sandbox, err error) {
+// admit writes a sandbox down. Its first worker begins to make it meanwhile.
+func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, from birth, w Worker) (s live.Sandbox, m *making, err error) {
 	id, err := sandbox.NewID()
 	if err != nil {
-		return s, err
+		return s, nil, err
 	}
 	now := k.now()
 	s = live.Sandbox{
-		ID: id, Owner: c.ID, Name: req.Name, Session: req.Session, App: req.App, Spec: req.Spec, State: sandbox.StatePending, Worker: worker,
+		ID: id, Owner: c.ID, Name: req.Name, Session: req.Session, App: req.App, Spec: req.Spec, State: sandbox.StatePending, Worker: w.ID,
 		Parent: from.parent, Generation: from.generation, CreatedAt: now, ActiveAt: now, LinkKey: live.NewLinkKey(),
 	}
 	pending := happened(&s, event.SandboxPending, c.ID, now, map[string]any{"name": s.Name, "image": s.Spec.Image, "driver": s.Spec.Driver, "parent": s.Parent})
 	if s.State, err = s.State.To(sandbox.StateCreating); err != nil {
-		return s, err
+		return s, nil, err
 	}
-	creating := happened(&s, event.SandboxCreating, c.ID, now, map[string]any{"worker": worker})
-	err = k.Store.Update(ctx, func(tx store.Tx) error {
+	creating := happened(&s, event.SandboxCreating, c.ID, now, map[string]any{"worker": w.ID})
+	m = &making{k: k, order: live.Order{ID: s.ID, Owner: s.Owner, Spec: s.Spec, Files: req.Files, Restore: from.snapshot}}
+	m.ctx, m.cancel = context.WithTimeoutCause(ctx, k.Provision, errProvision)
+	end := k.begin(s.ID)
+	defer end()
+	err = k.beside(ctx, func() { m.ask(w) }, func(tx store.Tx, goAhead func()) error {
 		x := s
 		if err := tx.Sandboxes().Add(ctx, &x); err != nil {
 			return err
@@ -126,58 +130,89 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 		if err := tx.Events().Append(ctx, pending, creating); err != nil {
 			return err
 		}
-		return k.forkExecs(ctx, tx, &x, from.execs)
+		err := k.forkExecs(ctx, tx, &x, from.execs)
+		if err == nil {
+			goAhead()
+		}
+		return err
 	})
-	return s, err
+	if err != nil {
+		m.cancel()
+		if m.asked {
+			k.endUnwanted(context.WithoutCancel(ctx), s.ID, w)
+		}
+	}
+	return s, m, err
 }
 
-// provision has a worker make what was admitted, the next one where one has no
-// room. A caller who is gone when it is done gets it ended: nobody would.
-func (k *Keeper) provision(ctx context.Context, s live.Sandbox, order live.Order, w Worker) (live.Sandbox, error) {
-	bounded, cancel := context.WithTimeoutCause(ctx, k.Provision, errProvision)
-	defer cancel()
-	tried := map[string]bool{}
-	var made live.Made
-	var err error
-	for {
-		end, endWorker := k.begin(s.ID), k.begin("worker "+w.ID)
-		made, err = w.Host.OpenSandbox(bounded, order)
-		endWorker()
-		end()
-		tried[w.ID] = true
-		if !fault.Is(err, fault.Exhausted) && !fault.Is(err, fault.Unavailable) || bounded.Err() != nil || order.Restore != "" {
-			break
-		}
-		next, none := k.choose(order.Spec.Driver, "", tried)
+// making is the making of a sandbox that was admitted.
+type making struct {
+	k      *Keeper
+	ctx    context.Context // ends when it takes too long
+	cancel context.CancelFunc
+	order  live.Order
+	worker Worker // that was asked last
+	asked  bool
+	made   live.Made
+	err    error
+}
+
+// ask has a worker make it.
+func (m *making) ask(w Worker) {
+	end, endWorker := m.k.begin(m.order.ID), m.k.begin("worker "+w.ID)
+	defer end()
+	defer endWorker()
+	m.worker, m.asked = w, true
+	m.made, m.err = w.Host.OpenSandbox(m.ctx, m.order)
+}
+
+// finish asks further workers where one has no room, and writes down that the
+// sandbox was made. A caller who is gone when it is done gets it ended: nobody
+// would.
+func (m *making) finish(ctx context.Context, s live.Sandbox) (live.Sandbox, error) {
+	defer m.cancel()
+	k := m.k
+	tried := map[string]bool{m.worker.ID: true}
+	for (fault.Is(m.err, fault.Exhausted) || fault.Is(m.err, fault.Unavailable)) && m.ctx.Err() == nil && m.order.Restore == "" {
+		next, none := k.choose(m.order.Spec.Driver, "", tried)
 		if none != nil {
 			break
 		}
-		w = next
+		m.ask(next)
+		tried[next.ID] = true
 	}
+	err := m.err
 	after, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errStopped)
 	defer stop()
 	if err == nil && ctx.Err() != nil && s.Name == "" {
 		err = fault.New(fault.Unavailable, "who asked for the sandbox hung up: %w", context.Cause(ctx))
 	}
 	if err != nil {
-		if bounded.Err() != nil && ctx.Err() == nil {
+		if m.ctx.Err() != nil && ctx.Err() == nil {
 			err = fault.New(fault.Unavailable, "the sandbox was not made within %s", k.Provision).WithCode("provision_timeout")
 		}
-		k.abandon(after, s, w, err)
+		k.abandon(after, s, m.worker, err)
 		return s, err
 	}
-	return k.running(after, s.ID, w, made)
+	return k.running(after, s.ID, m.worker, m.made)
 }
 
 var errProvision = fault.New(fault.Unavailable, "the sandbox was not made in time").WithCode("provision_timeout")
 
 // abandon ends what could not be made.
 func (k *Keeper) abandon(ctx context.Context, s live.Sandbox, w Worker, why error) {
-	if err := w.Host.EndSandbox(ctx, live.Closing{ID: s.ID, Outcome: sandbox.OutcomeLost, Reason: "it was not wanted any more"}); err != nil {
-		k.Logger.Warn("could not end a sandbox that was given up; its worker will when it registers", "sandbox", s.ID, "worker", w.ID, "error", err)
-	}
+	k.endUnwanted(ctx, s.ID, w)
 	if err := k.finish(ctx, s.ID, sandbox.OutcomeLost, why.Error(), nil); err != nil {
 		k.Logger.Error("could not record that a sandbox was not made", "sandbox", s.ID, "error", err)
+	}
+}
+
+// endUnwanted ends what nobody waits for at the worker that may have made it.
+func (k *Keeper) endUnwanted(ctx context.Context, id string, w Worker) {
+	bounded, stop := context.WithTimeoutCause(ctx, cleanupTime, errStopped)
+	defer stop()
+	if err := w.Host.EndSandbox(bounded, live.Closing{ID: id, Outcome: sandbox.OutcomeLost, Reason: "it was not wanted any more"}); err != nil {
+		k.Logger.Warn("could not end a sandbox that was given up; its worker will when it registers", "sandbox", id, "worker", w.ID, "error", err)
 	}
 }
 

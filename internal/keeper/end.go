@@ -188,10 +188,16 @@ func (k *Keeper) demandBlobs(ctx context.Context, e *live.ExecEnded) error {
 	return nil
 }
 
+// errEarly: what has ended is just being written down as begun.
+var errEarly = fault.New(fault.Unavailable, "what ended is not recorded as begun yet; say it again").WithCode("early").Retry(50 * time.Millisecond)
+
 func (k *Keeper) takeExec(ctx context.Context, tx store.Tx, worker string, end *live.ExecEnded) error {
 	e, err := tx.Execs().Get(ctx, end.ID)
 	if err == nil && e.Sandbox != end.Sandbox { // it may be a fork of that one
 		e, err = forked(ctx, tx, end)
+	}
+	if fault.Is(err, fault.NotFound) && k.isBegun(end.ID) {
+		return errEarly
 	}
 	if fault.Is(err, fault.NotFound) || err == nil && e.State == live.Done {
 		return nil
@@ -225,6 +231,9 @@ func forked(ctx context.Context, tx store.Tx, end *live.ExecEnded) (live.Exec, e
 
 func (k *Keeper) takeEnd(ctx context.Context, tx store.Tx, worker string, end *live.Ended) error {
 	s, err := tx.Sandboxes().Get(ctx, end.ID)
+	if fault.Is(err, fault.NotFound) && k.isBegun(end.ID) {
+		return errEarly
+	}
 	if fault.Is(err, fault.NotFound) || err == nil && (s.State.Ended() || s.Worker != worker) {
 		return nil
 	}
@@ -234,12 +243,18 @@ func (k *Keeper) takeEnd(ctx context.Context, tx store.Tx, worker string, end *l
 	return k.finishIn(ctx, tx, &s, end.Outcome, end.Reason, &end.Usage)
 }
 
+// Strangers are what a worker has and nobody knows.
+type Strangers struct {
+	Sandboxes []string
+	Execs     []live.ExecID
+}
+
 // Meet compares what a worker that registers has with what it should have. It
-// returns those that it is to destroy.
-func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (strangers []string, err error) {
+// returns what it is to destroy and to kill.
+func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (strangers Strangers, err error) {
 	var stand []*live.Sandbox
 	err = k.Store.Update(ctx, func(tx store.Tx) error {
-		strangers, stand = nil, nil
+		strangers, stand = Strangers{}, nil
 		held, err := tx.Sandboxes().Held(ctx, worker)
 		if err != nil {
 			return err
@@ -254,13 +269,15 @@ func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (
 			s := known[x.ID]
 			if s == nil || s.State == sandbox.StateCompleting {
 				if !k.isBegun(x.ID) {
-					strangers = append(strangers, x.ID)
+					strangers.Sandboxes = append(strangers.Sandboxes, x.ID)
 				}
 				continue
 			}
-			if err := k.stands(ctx, tx, s, x); err != nil {
+			unknown, err := k.stands(ctx, tx, s, x)
+			if err != nil {
 				return err
 			}
+			strangers.Execs = append(strangers.Execs, unknown...)
 			stand = append(stand, s)
 		}
 		for i := range held {
@@ -283,19 +300,34 @@ func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (
 	return strangers, err
 }
 
-// stands brings what is known of a sandbox to what its worker says of it.
-func (k *Keeper) stands(ctx context.Context, tx store.Tx, s *live.Sandbox, x live.Standing) error {
+// stands brings what is known of a sandbox to what its worker says of it, and
+// returns the execs that run in it and that nobody wrote down: a manager was
+// killed between their start and their record.
+func (k *Keeper) stands(ctx context.Context, tx store.Tx, s *live.Sandbox, x live.Standing) (unknown []live.ExecID, err error) {
 	running := make(map[string]bool, len(x.Execs))
 	for _, id := range x.Execs {
 		running[id] = true
 	}
-	err := k.loseExecs(ctx, tx, s, func(id string) bool { return running[id] || k.isBegun(id) }, "its worker was restarted and does not know it any more")
+	open, err := tx.Execs().Open(ctx, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	known := make(map[string]bool, len(open))
+	for i := range open {
+		known[open[i].ID], known[open[i].Inside()] = true, true
+	}
+	for _, id := range x.Execs {
+		if !known[id] && !k.isBegun(id) {
+			unknown = append(unknown, live.ExecID{Sandbox: s.ID, Exec: id})
+		}
+	}
+	err = k.loseExecs(ctx, tx, s, func(id string) bool { return running[id] || k.isBegun(id) }, "its worker was restarted and does not know it any more")
 	if err != nil || s.Paused == x.Paused || s.State != sandbox.StateRunning {
-		return err
+		return unknown, err
 	}
 	s.Paused = x.Paused
 	s.ExpiresAt = due(s)
-	return tx.Sandboxes().Put(ctx, s)
+	return unknown, tx.Sandboxes().Put(ctx, s)
 }
 
 // failUnmade ends sandboxes that nobody makes any more.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/blob"
@@ -43,7 +44,9 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 	var earlier string
 	end := k.begin(e.ID)
 	defer end()
-	err = k.Store.Update(ctx, func(tx store.Tx) error {
+	var started bool
+	var failed error
+	err = k.beside(ctx, func() { started, failed = true, host.StartExec(ctx, c) }, func(tx store.Tx, goAhead func()) error {
 		earlier = ""
 		if asked.Key != "" {
 			if earlier, err = keptExec(ctx, tx, who.ID, asked); err != nil || earlier != "" {
@@ -57,20 +60,51 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 		if err := tx.Execs().Add(ctx, &e); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, entity("exec", e.ID, e.Owner, event.ExecStarted, who.ID, e.CreatedAt, map[string]any{"sandbox": s.ID, "command": briefly(e.Command)}))
+		err := tx.Events().Append(ctx, entity("exec", e.ID, e.Owner, event.ExecStarted, who.ID, e.CreatedAt, map[string]any{"sandbox": s.ID, "command": briefly(e.Command)}))
+		if err == nil {
+			goAhead()
+		}
+		return err
 	})
 	if err != nil {
+		if started {
+			k.killUnstored(context.WithoutCancel(ctx), &e, host)
+		}
 		return e, false, err
 	}
 	if earlier != "" {
 		e, err = k.Exec(ctx, earlier)
 		return e, true, err
 	}
-	if err := host.StartExec(ctx, c); err != nil {
-		k.notStarted(context.WithoutCancel(ctx), &e, host, err)
-		return e, false, err
+	if failed != nil {
+		k.notStarted(context.WithoutCancel(ctx), &e, host, failed)
 	}
-	return e, false, nil
+	return e, false, failed
+}
+
+// beside stores what fn writes and does do at the same time: the disk and the
+// worker need not wait for each other. do begins when fn calls goAhead, which it
+// does last, so that what ends in do is stored after fn; beside waits for both.
+// What was done and is not stored is for the caller to take back, and for Meet
+// after a crash.
+func (k *Keeper) beside(ctx context.Context, do func(), fn func(tx store.Tx, goAhead func()) error) error {
+	var once sync.Once
+	var doing sync.WaitGroup
+	goAhead := func() { once.Do(func() { doing.Go(do) }) } // fn may run again
+	err := k.Store.Update(ctx, func(tx store.Tx) error { return fn(tx, goAhead) })
+	doing.Wait()
+	return err
+}
+
+// killUnstored kills an exec that may have been started and that nobody has
+// written down.
+func (k *Keeper) killUnstored(ctx context.Context, e *live.Exec, host hosting) {
+	bounded, cancel := context.WithTimeoutCause(ctx, cleanupTime, errSlow)
+	defer cancel()
+	err := host.SignalExec(bounded, live.Signal{Sandbox: e.Sandbox, Exec: e.ID, Signal: 9, Tree: true, Kill: "its start was not recorded"})
+	if err != nil && fault.CodeOf(err) != dispatch.CodeNoExec {
+		k.Logger.Warn("could not kill a command whose start was not recorded; its worker will when it registers", "exec", e.ID, "error", err)
+	}
 }
 
 // notStarted ends an exec whose start failed. Where the worker could not be

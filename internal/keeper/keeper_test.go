@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -392,9 +393,9 @@ func TestMeet(t *testing.T) {
 		t.Fatalf("%+v, %v", x, err)
 	}
 	strangers, err := s.Meet(t.Context(), "w", []live.Standing{
-		{ID: kept.ID, Execs: []string{stays.ID}, Paused: live.Frozen}, {ID: ended.ID}, {ID: "nobodys"},
+		{ID: kept.ID, Execs: []string{stays.ID, "unheard-of"}, Paused: live.Frozen}, {ID: ended.ID}, {ID: "nobodys"},
 	})
-	if err != nil || !slices.Equal(strangers, []string{ended.ID, "nobodys"}) {
+	if err != nil || !slices.Equal(strangers.Sandboxes, []string{ended.ID, "nobodys"}) || !slices.Equal(strangers.Execs, []live.ExecID{{Sandbox: kept.ID, Exec: "unheard-of"}}) {
 		t.Errorf("strangers %q, %v", strangers, err)
 	}
 	if x := s.sandbox(lost.ID); x.State != sandbox.StateFailed || x.Outcome != sandbox.OutcomeLost {
@@ -407,6 +408,48 @@ func TestMeet(t *testing.T) {
 		if e, err := s.Exec(as("o"), id); err != nil || e.State != want {
 			t.Errorf("%+v, %v", e, err)
 		}
+	}
+}
+
+// failing is a store whose next commits fail after all was written.
+type failing struct {
+	store.Store
+	fail atomic.Bool
+}
+
+func (f *failing) Update(ctx context.Context, fn func(store.Tx) error) error {
+	if !f.fail.Load() {
+		return f.Store.Update(ctx, fn)
+	}
+	return f.Store.Update(ctx, func(tx store.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return errors.New("the disk is full")
+	})
+}
+
+// What is begun while it is written down, and is not written down after all, is
+// taken back.
+func TestBegunButNotStored(t *testing.T) {
+	t.Parallel()
+	var db *failing
+	s := newStage(t, func(c *Config) {
+		db = &failing{Store: c.Store}
+		c.Store = db
+	})
+	x := s.create(live.Request{})
+	s.boxes.Tell = nil
+	db.fail.Store(true)
+	if _, _, err := s.StartExec(as("o"), live.Command{Sandbox: x.ID, Command: []string{"sleep"}, Open: true}, run.Asked{}); err == nil {
+		t.Error("a start was acknowledged that was not stored")
+	}
+	if _, _, err := s.CreateSandbox(as("o"), live.Request{}); err == nil {
+		t.Error("a sandbox was acknowledged that was not stored")
+	}
+	db.fail.Store(false)
+	if stand := s.boxes.Standings(); len(stand) != 1 || stand[0].ID != x.ID || len(stand[0].Execs) != 0 {
+		t.Errorf("left at the worker: %+v", stand)
 	}
 }
 

@@ -294,6 +294,12 @@ type Stats struct {
 	At    time.Time     `json:"at"`
 }
 
+// ExecID names an exec by its sandbox and the id that it has there.
+type ExecID struct {
+	Sandbox string `json:"sandbox"`
+	Exec    string `json:"exec"`
+}
+
 // Standing is a sandbox that a worker has, as it says when it registers.
 type Standing struct {
 	ID     string   `json:"id"`

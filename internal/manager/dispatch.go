@@ -53,7 +53,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	s := &session{id: w.Session, worker: w, seen: now, languages: r.Languages}
 	m.sessions.add(s)
 	m.work.Wake()
-	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone, Strangers: strangers}, nil
+	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone, Strangers: strangers.Sandboxes, StrangeExecs: strangers.Execs}, nil
 }
 
 // proof is what a worker says of one of its drivers.

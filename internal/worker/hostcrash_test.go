@@ -88,10 +88,20 @@ func TestStrangersAreDestroyed(t *testing.T) {
 		synctest.Wait()
 		s.open(live.Order{ID: "b1"})
 		s.open(live.Order{ID: "b2"})
+		s.exec("known", "sleep 10; echo known")
+		s.exec("unknown", "sleep 1000")
 		s = s.kill()
 		s.ref.Disown("b2")
+		s.ref.DisownExec("unknown")
 		s.revive(nil)
 		synctest.Wait()
+		if res, _, _ := s.ended("unknown"); res.Verdict != sandbox.Killed {
+			t.Errorf("the command that nobody knows: %+v", res)
+		}
+		pass(10 * time.Second)
+		if res, out, _ := s.ended("known"); res.Verdict != sandbox.OK || out != "known\n" {
+			t.Errorf("%+v, %q", res, out)
+		}
 		if all, err := s.driver.List(t.Context()); err != nil || len(all) != 1 || all[0].ID != "b1" {
 			t.Errorf("there are %+v, %v", all, err)
 		}

@@ -189,6 +189,26 @@ func (h *hosted) strangers(ids []string) {
 	}
 }
 
+// killStrangers kills the commands that nobody knows.
+func (h *hosted) killStrangers(list []live.ExecID) {
+	for _, x := range list {
+		h.mu.Lock()
+		k := h.all[x.Sandbox]
+		h.mu.Unlock()
+		if k == nil {
+			continue
+		}
+		k.working.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(k.life, recoverTimeout, errSilent)
+			defer cancel()
+			err := receiver{run: k.run}.SignalExec(ctx, live.Signal{Sandbox: x.Sandbox, Exec: x.Exec, Signal: 9, Tree: true, Kill: "the manager does not know it"})
+			if err != nil {
+				k.log.Warn("could not kill a command that nobody knows", "exec", x.Exec, "error", err)
+			}
+		})
+	}
+}
+
 // endAll takes no more sandboxes and ends those that are there.
 func (h *hosted) endAll(why string) {
 	h.mu.Lock()

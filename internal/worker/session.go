@@ -121,6 +121,7 @@ func (s *session) register(ctx context.Context) error {
 		r.tasks.drop(h, errGone)
 	}
 	r.hosted.strangers(welcome.Strangers)
+	r.hosted.killStrangers(welcome.StrangeExecs)
 	return nil
 }
 

@@ -40,7 +40,8 @@ type Reference struct {
 	blobs    map[string][]byte
 	execs    map[string]live.ExecEnded
 	ended    map[string]live.Ended
-	changed  chan struct{} // closed and replaced when something was queued or a session ended
+	disowned map[string]bool // execs
+	changed  chan struct{}   // closed and replaced when something was queued or a session ended
 }
 
 // work is one job.
@@ -76,7 +77,7 @@ type opened struct {
 func NewReference() *Reference {
 	return &Reference{
 		jobs: map[string]*work{}, sessions: map[string]*visit{}, workers: map[string]dispatch.Registration{},
-		blobs: map[string][]byte{}, execs: map[string]live.ExecEnded{}, ended: map[string]live.Ended{}, changed: make(chan struct{}),
+		blobs: map[string][]byte{}, execs: map[string]live.ExecEnded{}, ended: map[string]live.Ended{}, disowned: map[string]bool{}, changed: make(chan struct{}),
 	}
 }
 
@@ -103,6 +104,14 @@ func (r *Reference) Disown(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended[id] = live.Ended{ID: id}
+}
+
+// DisownExec makes an exec a stranger: its worker is told to kill it when it
+// registers.
+func (r *Reference) DisownExec(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.disowned[id] = true
 }
 
 // Standings are the sandboxes that a worker named when it last registered.
@@ -223,6 +232,11 @@ func (r *Reference) Register(_ context.Context, reg dispatch.Registration) (disp
 	for _, s := range reg.Sandboxes {
 		if _, ended := r.ended[s.ID]; ended {
 			w.Strangers = append(w.Strangers, s.ID)
+		}
+		for _, e := range s.Execs {
+			if r.disowned[e] {
+				w.StrangeExecs = append(w.StrangeExecs, live.ExecID{Sandbox: s.ID, Exec: e})
+			}
 		}
 	}
 	return w, nil
