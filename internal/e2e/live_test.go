@@ -235,13 +235,20 @@ func TestAllAreAdopted(t *testing.T) {
 	up.start()
 	began := time.Now()
 	var list []box
+	for i := range boxes {
+		group.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			eventually(t, "it is there again", func() (bool, string) {
+				a, err := up.ask(t.Context(), http.MethodPost, "/api/v1/sandboxes/"+boxes[i].ID+"/execs?wait=10", []byte(`{"command":["cat","mine"]}`))
+				return err == nil && a.status == http.StatusCreated && bytes.Contains(a.body, fmt.Appendf(nil, "file %d", i)), fmt.Sprintf("%d: %s, %v", i, a, err)
+			})
+		})
+	}
+	if group.Wait(); t.Failed() {
+		return
+	}
 	eventually(t, "all are there again", func() (bool, string) {
-		for i := range boxes {
-			a, err := up.ask(t.Context(), http.MethodPost, "/api/v1/sandboxes/"+boxes[i].ID+"/execs?wait=10", []byte(`{"command":["cat","mine"]}`))
-			if err != nil || a.status != http.StatusCreated || !bytes.Contains(a.body, fmt.Appendf(nil, "file %d", i)) {
-				return false, fmt.Sprintf("%d: %s, %v", i, a, err)
-			}
-		}
 		err := up.get(t.Context(), "/api/v1/sandboxes?open=true&limit=1000", &list)
 		return err == nil && len(list) == count, fmt.Sprintf("%d are open, %v", len(list), err)
 	})
