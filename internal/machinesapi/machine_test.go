@@ -235,26 +235,30 @@ func TestMachineThatCannotBeMade(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
+	var group sync.WaitGroup
 	for _, c := range []struct{ config, verb, body, state string }{
-		{`"init":{"cmd":["exit","0"]}`, "", "", "stopped"},
+		{`"init":{"cmd":["echo","done"]}`, "", "", "stopped"},
 		{`"init":{"exec":["exit","3"]},"restart":{"policy":"no"}`, "", "", "stopped"},
 		{`"init":{"entrypoint":["exit"],"cmd":["3"]},"auto_destroy":true`, "", "", "destroyed"},
-		{`"processes":[{"cmd":["wait"]},{"cmd":["exit","0"]}]`, "", "", "stopped"},
+		{`"processes":[{"cmd":["wait"]},{"cmd":["echo","done"]}]`, "", "", "stopped"},
 		{`"init":{"cmd":["wait"]}`, "signal", `{"signal":"SIGKILL"}`, "started"}, // and is started again
 		{`"init":{"cmd":["wait"]},"restart":{"policy":"no"}`, "signal", `{"signal":"SIGKILL"}`, "stopped"},
-		{`"init":{"cmd":["wait"]}`, "stop", `{"signal":"SIGKILL","timeout":"5s"}`, "stopped"},
+		{`"init":{"cmd":["wait"]}`, "stop", `{"signal":"SIGKILL"}`, "stopped"},
 		{`"auto_destroy":true`, "stop", ``, "destroyed"},
 		{`"auto_destroy":true`, "signal", `{"signal":15}`, "destroyed"},
 		{`"auto_destroy":true`, "signal", `{"signal":"SIGUSR1"}`, "started"},
 	} {
-		m := s.create(`{"config":{"image":"x",` + c.config + `}}`)
-		at := machines + "/" + m.ID
-		if c.verb != "" {
-			s.admin("POST", at+"/"+c.verb, c.body).into(200, nil)
-		}
-		s.admin("GET", at+"/wait?state="+c.state, "").into(200, nil)
-		s.admin("DELETE", at, "")
+		group.Go(func() {
+			m := s.create(`{"config":{"image":"x",` + c.config + `}}`)
+			at := machines + "/" + m.ID
+			if c.verb != "" {
+				s.admin("POST", at+"/"+c.verb, c.body).into(200, nil)
+			}
+			s.admin("GET", at+"/wait?state="+c.state, "").into(200, nil)
+			s.admin("DELETE", at, "")
+		})
 	}
+	group.Wait()
 	if s.open() != 0 {
 		t.Errorf("%d sandboxes are left", s.open())
 	}
