@@ -94,6 +94,7 @@ type Tx interface {
 	Machines() Machines
 	Sessions() Sessions
 	History() History
+	Audit() Audit
 }
 
 // Jobs keeps the jobs. Times are kept to the microsecond, in UTC.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/audit"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
@@ -113,6 +114,11 @@ func HotQueries(ctx context.Context) []Hot {
 		{Name: "exec", Ask: missing(func(tx store.Tx) error { _, err := tx.Execs().Get(ctx, "e"); return err })},
 		{Name: "exec end", Ask: func(tx store.Tx) error { return tx.Execs().Put(ctx, &live.Exec{ID: "e", EndedAt: now}, nil) }},
 		{Name: "execs open", Index: "exec_open", Ask: func(tx store.Tx) error { _, err := tx.Execs().Open(ctx, "s"); return err }},
+		{Name: "audit of a target", Index: "audit_target", List: true, Ask: func(tx store.Tx) error {
+			_, err := tx.Audit().List(ctx, audit.Filter{Target: anything, Newest: true}, 100)
+			return err
+		}},
+		{Name: "audit append", Ask: missing(func(tx store.Tx) error { return appendAudit(ctx, tx, "t") })},
 		{Name: "key", Ask: missing(func(tx store.Tx) error { _, err := tx.Keys().ByHash(ctx, [32]byte{}); return err })},
 	}
 }

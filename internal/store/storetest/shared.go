@@ -34,6 +34,7 @@ func RunShared(t *testing.T, fresh func(t *testing.T) Shared) {
 		{"a watcher is woken by the other's commit", testTwoWatch},
 		{"two start at once on an empty database", testTwoStart},
 		{"an update that takes no number gives none back", testNoNumber},
+		{"two append to one audit", testTwoAppend},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

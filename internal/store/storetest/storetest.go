@@ -74,6 +74,11 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"an ended plan is forgotten whole", testForgetPlan},
 		{"what records refer to is listed and dropped", testKeptHistory},
 		{"workers that are away for long are forgotten", testForgetWorkers},
+		{"every field of an audit record comes back", testAuditRoundTrip},
+		{"the audit has no gaps where updates fail", testAuditRollback},
+		{"the audit proves its records and its past", testAuditProofs},
+		{"old audit records are purged, their hashes are not", testAuditPurge},
+		{"checkpoints of the audit are kept", testAuditCheckpoints},
 		{"all is there after the store was opened again", testReopen},
 	}
 	for _, test := range tests {
@@ -89,6 +94,10 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 	t.Run("event filters agree with Matches", func(t *testing.T) {
 		t.Parallel()
 		testEventFilter(t, func() Database { return fresh(t) })
+	})
+	t.Run("audit filters agree with Matches", func(t *testing.T) {
+		t.Parallel()
+		testAuditFilter(t, func() Database { return fresh(t) })
 	})
 }
 

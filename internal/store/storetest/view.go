@@ -69,6 +69,7 @@ func testViewIsReadOnly(t *testing.T, db Database) {
 			_, _, err := tx.Leaders().Acquire(ctx, "a", moment(0), time.Minute, true)
 			return err
 		},
+		"Audit.Append": func(ctx context.Context, tx store.Tx) error { return appendAudit(ctx, tx, "t") },
 		"Replies.Put": func(ctx context.Context, tx store.Tx) error { return tx.Replies().Put(ctx, "o", "new", store.Reply{}) },
 		"Replies.Forget": func(ctx context.Context, tx store.Tx) error {
 			_, err := tx.Replies().Forget(ctx, moment(9))
