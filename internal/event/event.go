@@ -66,6 +66,17 @@ const (
 	SessionContinued Type = "session.continued"
 	SessionSandbox   Type = "session.sandbox" // it got one, or has none any more
 
+	// Of workers of the fleet.
+	FleetIssued      Type = "fleet.issued"
+	FleetRegistered  Type = "fleet.registered"
+	FleetLaunched    Type = "fleet.launched"
+	FleetEnding      Type = "fleet.ending"
+	FleetEnded       Type = "fleet.ended"
+	FleetQuarantined Type = "fleet.quarantined"
+	FleetReleased    Type = "fleet.released"
+	FleetContract    Type = "fleet.contract" // made or changed
+	FleetKey         Type = "fleet.key"      // made or revoked
+
 	RunCreated    Type = "run.created" // of one that waits; who waits for one on a connection sees its start first
 	RunStarted    Type = "run.started"
 	RunRequeued   Type = "run.requeued"   // its worker was lost

@@ -26,6 +26,16 @@ func (k *Keeper) EndSandbox(ctx context.Context, id, reason string) (live.Sandbo
 	return k.end(ctx, id, sandbox.OutcomeCancelled, reason)
 }
 
+// EndSandboxAs is EndSandbox for those who decide about sandboxes: it says what
+// the end counts as.
+func (k *Keeper) EndSandboxAs(ctx context.Context, id string, outcome sandbox.Outcome, reason string) (live.Sandbox, error) {
+	s, err := k.Sandbox(ctx, id)
+	if err != nil || s.State.Ended() {
+		return s, err
+	}
+	return k.end(ctx, id, outcome, reason)
+}
+
 // end has the worker end a sandbox. It is over when the worker has told so, or
 // when that takes too long: a worker that comes back later is told that it is a
 // stranger.

@@ -93,6 +93,8 @@ type Tx interface {
 	Synced() Synced
 	Machines() Machines
 	Sessions() Sessions
+	Contracts() Contracts
+	Fleet() Fleet
 	History() History
 	Audit() Audit
 }

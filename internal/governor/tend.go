@@ -1,0 +1,168 @@
+package governor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// Why workers end that nobody ended.
+const (
+	reasonSilent   = "heartbeat_timeout"
+	reasonExpired  = "expired"
+	reasonUnused   = "manifest_expired"
+	reasonFallen   = "sandbox_ended"
+	reasonCut      = "launch_interrupted"
+	reasonShutdown = "deregistered"
+)
+
+// tend looks after the fleet until ctx ends.
+func (g *Governor) tend(ctx context.Context) {
+	tick := time.NewTicker(rhythm)
+	defer tick.Stop()
+	begun, reaped := g.now(), g.now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if !g.Leads() {
+			continue
+		}
+		now := g.now()
+		before := now.Add(-stuck)
+		if g.Alone && before.Before(begun) {
+			before = begun // what is older is an earlier life's
+		}
+		g.sweep(ctx, before)
+		if now.Sub(reaped) >= reapEvery {
+			reaped = now
+			if _, err := g.Reap(ctx, 0); err != nil && ctx.Err() == nil {
+				g.Logger.Error("could not reap silent workers", "error", err)
+			}
+			g.forget(ctx)
+		}
+	}
+}
+
+// sweep ends what has no right to be there any more: those whose time is over,
+// whose sandbox is gone, and what was on its way before a time.
+func (g *Governor) sweep(ctx context.Context, before time.Time) {
+	for _, s := range []struct {
+		what string
+		list func(tx store.Tx) ([]manifest.Worker, error)
+		end  func(w *manifest.Worker) (reason string, outcome sandbox.Outcome)
+	}{
+		{"expired", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Due(ctx, g.now(), sweepLimit) }, func(w *manifest.Worker) (string, sandbox.Outcome) {
+			if w.State == manifest.Issued {
+				return reasonUnused, sandbox.OutcomeExpired
+			}
+			return reasonExpired, sandbox.OutcomeExpired
+		}},
+		{"fallen", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Fallen(ctx, sweepLimit) }, func(*manifest.Worker) (string, sandbox.Outcome) {
+			return reasonFallen, sandbox.OutcomeLost
+		}},
+		{"half-done", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Passing(ctx, before, sweepLimit) }, func(*manifest.Worker) (string, sandbox.Outcome) {
+			return reasonCut, sandbox.OutcomeKilled
+		}},
+	} {
+		var list []manifest.Worker
+		err := g.Store.View(ctx, func(tx store.Tx) (err error) {
+			list, err = s.list(tx)
+			return err
+		})
+		for i := range list {
+			if err != nil {
+				break
+			}
+			reason, outcome := s.end(&list[i])
+			_, err = g.end(ctx, list[i].ID(), reason, outcome)
+			if fault.Is(err, fault.Unavailable) {
+				err = nil // the next look tries again; the others must not wait
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			g.Logger.Error("could not look after the fleet", "those", s.what, "error", err)
+		}
+	}
+}
+
+// Reap ends workers that were silent for longer than a time; 0 is the usual one.
+// It returns their ids. Those whose work was paused cannot speak, and stay.
+func (g *Governor) Reap(ctx context.Context, silent time.Duration) ([]string, error) {
+	if silent <= 0 {
+		silent = g.Silence
+	}
+	before := g.now().Add(-silent)
+	var list, stale []manifest.Worker
+	err := g.Store.View(ctx, func(tx store.Tx) (err error) {
+		list, err = tx.Fleet().Stale(ctx, before, manifest.MaxReplicas)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if w := &list[i]; sees(c, w) && (!w.Quarantined() || !w.Quarantine.Restrictions.TaskExecutionPaused) {
+			stale = append(stale, *w)
+		}
+	}
+	if stale, err = g.condemn(ctx, stale, before); err != nil {
+		return nil, err
+	}
+	return g.endAll(ctx, stale, reasonSilent, sandbox.OutcomeReaped)
+}
+
+// condemn writes down who is reaped, after another look in the same transaction:
+// a heartbeat that came in time is not overlooked.
+func (g *Governor) condemn(ctx context.Context, list []manifest.Worker, before time.Time) (stale []manifest.Worker, err error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	err = g.Store.Update(ctx, func(tx store.Tx) error {
+		stale = nil
+		for i := range list {
+			w, err := tx.Fleet().Get(ctx, list[i].ID())
+			if fault.Is(err, fault.NotFound) || err == nil && (w.State != manifest.Running || !w.HeartbeatAt.Before(before)) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			w.State, w.Reason, w.UpdatedAt = manifest.Ending, reasonSilent, g.now()
+			if err := tx.Fleet().Put(ctx, &w); err != nil {
+				return err
+			}
+			if err := g.audit(ctx, tx, entry{action: "reap_stale", target: w.ID(), outcome: outcomeDone, message: reasonSilent}); err != nil {
+				return err
+			}
+			stale = append(stale, w)
+		}
+		return nil
+	})
+	for i := range stale {
+		g.Logger.LogAttrs(ctx, slog.LevelWarn, "reap_stale", slog.String("worker_id", stale[i].ID()), slog.Time("last_heartbeat", stale[i].HeartbeatAt))
+	}
+	return stale, err
+}
+
+// forget bounds the history.
+func (g *Governor) forget(ctx context.Context) {
+	err := g.Store.Update(ctx, func(tx store.Tx) error {
+		_, err := tx.Fleet().Forget(ctx, time.Time{}, MaxHistory, sweepLimit)
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		g.Logger.Error("could not shorten the history of the fleet", "error", err)
+	}
+}
