@@ -67,7 +67,7 @@ func Diagnose(ctx context.Context, s cli.Start, logs []string, w io.Writer) erro
 
 // secrets are those that this installation has, so that they can be recognised.
 func secrets(cfg *config.Config) []string {
-	list := []string{cfg.Key.Reveal(), cfg.S3.SecretKey.Reveal(), cfg.S3.SessionToken.Reveal()}
+	list := []string{cfg.Key.Reveal(), cfg.Access.DirectorKey.Reveal(), cfg.S3.SecretKey.Reveal(), cfg.S3.SessionToken.Reveal()}
 	if key, err := cfg.LoadKey(); err == nil {
 		list = append(list, key)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -60,16 +61,47 @@ func makeManagerDirs(cfg *config.Config) error {
 	return nil
 }
 
+// managing is a manager and what it is made of.
+type managing struct {
+	kept    *kept
+	manager *manager.Manager
+	figures *metric.Metrics
+	tracer  *trace.Tracer
+}
+
 // managerParts makes the parts of a manager, in the order in which they start.
 func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []service.Part, err error) {
+	mg, err := newManaging(ctx, s, log)
+	if err != nil {
+		return nil, err
+	}
+	parts = append(parts, closing("database", log, mg.kept.Close), closing("traces", log, func() error { mg.tracer.Close(); return nil }))
+	defer func() {
+		if err != nil { // the parts were never started, so nobody else closes it
+			_ = mg.kept.Close()
+		}
+	}()
+	if !s.Config.Loopback() {
+		if err := makeKeys(ctx, mg.manager, s.Config, s.Stdout, log); err != nil {
+			return nil, err
+		}
+	}
+	doors, err := managerDoors(s, mg, log) //nolint:contextcheck // each request brings its own
+	if err != nil {
+		return nil, err
+	}
+	return append(append(parts, managerPart(mg.manager)), doors...), nil
+}
+
+// newManaging makes a manager over what it keeps, and starts nothing.
+func newManaging(ctx context.Context, s cli.Start, log *slog.Logger) (_ *managing, err error) {
 	cfg := s.Config
 	kept, err := openKept(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	parts = append(parts, closing("database", log, kept.Close))
 	defer func() {
-		if err != nil { // the parts were never started, so nobody else closes it
+		if err != nil {
 			_ = kept.Close()
 		}
 	}()
@@ -78,7 +110,6 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 		return nil, err
 	}
 	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-manager", Version: s.Version, Logger: log})
-	parts = append(parts, closing("traces", log, func() error { tracer.Close(); return nil }))
 	figures := metric.New(s.Version)
 	observed := figures.Store(kept.store)
 	q, err := queue.New(queue.Config{
@@ -103,18 +134,9 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 	if err != nil {
 		return nil, err
 	}
-	if !cfg.Loopback() {
-		if err := makeKeys(ctx, m, cfg, s.Stdout, log); err != nil {
-			return nil, err
-		}
-	}
 	figures.Ask(m)
 	figures.AskRuns(m)
-	doors, err := managerDoors(s, m, figures, tracer, log) //nolint:contextcheck // each request brings its own
-	if err != nil {
-		return nil, err
-	}
-	return append(append(parts, managerPart(m)), doors...), nil
+	return &managing{kept: kept, manager: m, figures: figures, tracer: tracer}, nil
 }
 
 // What is kept without a setting: workers that are away, so that they can come
@@ -138,26 +160,56 @@ func managerPart(m *manager.Manager) service.Part {
 
 // managerDoors are the doors of the manager: HTTP for everybody, and the wire
 // for workers behind the same guard.
-func managerDoors(s cli.Start, m *manager.Manager, figures *metric.Metrics, tracer *trace.Tracer, log *slog.Logger) ([]service.Part, error) {
-	cfg := s.Config
-	api, err := httpapi.New(httpapi.Config{
-		Manager: m, Keeper: m, Sessions: m.Sessions, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: figures.Request, Tracer: tracer,
-	})
+func managerDoors(s cli.Start, mg *managing, log *slog.Logger) ([]service.Part, error) {
+	api, door, err := managerDoor(s, mg, log)
 	if err != nil {
 		return nil, err
 	}
-	door := wire.Handler(m, log)
-	api.Mount("/wire/", policy.Host, door)
-	api.Join("/v1/", machinesapi.New(machinesapi.Config{Machinist: m.Machines, Caller: api.Caller, Logger: log}))
-	api.Oversee("GET /metrics", figures.Handler())
 	server := newServer(api, log)
 	server.RegisterOnShutdown(api.EndStreams)
 	server.RegisterOnShutdown(door.Close)
 	return []service.Part{
 		closing("sockets", log, func() error { api.Close(); return nil }),
 		closing("wire", log, func() error { door.Close(); return nil }),
-		{Name: "http", Service: service.NewHTTP(server, listener(cfg.ListenFD, cfg.Address()))},
+		{Name: "http", Service: service.NewHTTP(server, listener(s.Config.ListenFD, s.Config.Address()))},
 	}, nil
+}
+
+// managerDoor puts the doors together behind one guard.
+func managerDoor(s cli.Start, mg *managing, log *slog.Logger) (*httpapi.API, *wire.Door, error) {
+	cfg, m := s.Config, mg.manager
+	director, err := directorKey(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := httpapi.New(httpapi.Config{
+		Manager: m, Access: m, DirectorKey: director, Keeper: m, Sessions: m.Sessions, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	door := wire.Handler(m, log)
+	api.Mount("/wire/", policy.Host, door)
+	api.Join("/v1/", machinesapi.New(machinesapi.Config{Machinist: m.Machines, Caller: api.Caller, Logger: log}))
+	api.Oversee("GET /metrics", mg.figures.Handler())
+	return api, door, nil
+}
+
+// directorKey returns the director's secret; "" where there is none.
+func directorKey(cfg *config.Config) (string, error) {
+	const least, most = 16, 512
+	if cfg.Access.DirectorKeyFile == "" {
+		return cfg.Access.DirectorKey.Reveal(), nil
+	}
+	text, err := os.ReadFile(cfg.Access.DirectorKeyFile)
+	if err != nil {
+		return "", fmt.Errorf("read the director's key: %w", err)
+	}
+	secret := strings.TrimSpace(string(text))
+	if len(secret) < least || len(secret) > most {
+		return "", fmt.Errorf("the director's key in %s must have from %d to %d characters", cfg.Access.DirectorKeyFile, least, most)
+	}
+	return secret, nil
 }
 
 // makeKeys makes the keys that a manager needs which others can reach. Each

@@ -9,6 +9,7 @@
 package config
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
@@ -65,6 +66,8 @@ type Config struct {
 	ProjectCap   int
 	LeaseTerm    time.Duration
 
+	// Access is who is let in.
+	Access Access
 	// Runs is how runs of code are taken.
 	Runs Runs
 	// Sandboxes is how sandboxes are kept.
@@ -226,7 +229,7 @@ func (c *Config) Validate(role Role) error {
 	case c.Blobs == DatabaseBlobs && !c.Shared():
 		return bad("blobs", "SQLite keeps its blobs in the data folder; leave it out")
 	}
-	if err := c.checkS3(); err != nil {
+	if err := errors.Join(c.checkS3(), c.checkAccess()); err != nil {
 		return err
 	}
 	if c.TraceEndpoint != "" {

@@ -59,6 +59,7 @@ func variables() []variable {
 		used("SANDBOX_MEMORY_LIMIT"),
 		used("SANDBOX_DEFAULT_TIMEOUT"),
 		used("STORAGE_QUOTA_LIMIT_BYTES"),
+		used("DIRECTOR_API_KEY"),
 		{name: "SANDBOX_CPUS", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
 		{name: "SANDBOX_CPU", standing: Alias, of: "SANDBOX_CPU_LIMIT", convert: asIs},
 		{name: "SANDBOX_MEMORY_MB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("MiB")},
@@ -72,8 +73,8 @@ func variables() []variable {
 
 		stops("SANDBOX_SNAPSHOT", "sandboxes that start from a snapshot come later"),
 		stops("MAX_JOB_COST", spendingLater),
-		stops("DEFAULT_RPM", "comes with rate limits"),
-		stops("DEFAULT_TPM", "comes with rate limits"),
+		stops("DEFAULT_RPM", spendingLater),
+		stops("DEFAULT_TPM", spendingLater),
 		stops("CIRCUIT_BREAKER_THRESHOLD", agentsLater),
 		stops("CIRCUIT_BREAKER_TIMEOUT", agentsLater),
 		stops("HEARTBEAT_INTERVAL", agentsLater),
@@ -83,7 +84,6 @@ func variables() []variable {
 		stops("ESCALATION_WINDOW", agentsLater),
 		stops("ANOMALY_*", agentsLater),
 		stops("ACK_SLA", agentsLater),
-		stops("DIRECTOR_API_KEY", ownKeys),
 		stops("MANAGER_API_KEY", ownKeys),
 
 		noted("POLL_INTERVAL_MS", "the worker waits for work on an open request, so there is no interval"),

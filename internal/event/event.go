@@ -90,6 +90,7 @@ const (
 
 	ManagerStarted Type = "manager.started"
 	KeyCreated     Type = "key.created"
+	KeyRevoked     Type = "key.revoked"
 )
 
 // Event is one stored fact. Seq is its cursor: it follows commit order, so a

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/subtle"
 	"net/http"
 	"strings"
 
@@ -18,25 +19,74 @@ import (
 // maxSecret bounds what is taken for a key.
 const maxSecret = 512
 
+// directorHeader carries the director's secret.
+const directorHeader = "X-Director-Key"
+
 // admit says who asks, and refuses who may not. It returns the context that
 // carries the caller.
 func (a *API) admit(r *http.Request, action policy.Action) (context.Context, error) {
+	return a.admitTo(r, route{action: action})
+}
+
+// admitTo is admit for a route that says more.
+func (a *API) admitTo(r *http.Request, rt route) (context.Context, error) {
 	ctx := r.Context()
-	if action == public {
+	if rt.action == public {
 		return ctx, nil
 	}
 	caller, err := a.caller(r)
 	if err != nil {
 		return nil, err
 	}
-	guard.NoteCaller(ctx, caller.ID)
-	if !caller.May(action) {
-		return nil, fault.New(fault.Denied, "A key of kind %q may not do this; it needs the permission %q.", caller.Kind, action)
+	guard.NoteCaller(ctx, caller.Actor())
+	if err := a.allow(r, caller, rt); err != nil {
+		return nil, err
 	}
 	return policy.With(ctx, caller), nil
 }
 
+// allow refuses a caller that a route is not for.
+func (a *API) allow(r *http.Request, c policy.Caller, rt route) error {
+	switch {
+	case c.Kind == policy.Sandbox && rt.own:
+		if r.PathValue("sandbox") != c.Sandbox {
+			return fault.New(fault.Denied, "The token of a sandbox opens that sandbox and no other.").WithCode("other_sandbox")
+		}
+		return nil
+	case !c.May(rt.action):
+		return fault.New(fault.Denied, "A key of kind %q may not do this; it needs the permission %q.", c.Kind, rt.action)
+	case c.Kind == policy.Local && a.cfg.DirectorKey != "" && (rt.action == policy.Rearm || rt.action == policy.Purge):
+		return fault.New(fault.Denied, "Only a director does this; send the director's key as %q.", directorHeader).WithCode("director_only")
+	}
+	return nil
+}
+
+// caller says who sends a request. The director's key makes a director of them
+// for this request.
 func (a *API) caller(r *http.Request) (policy.Caller, error) {
+	secret := r.Header.Get(directorHeader)
+	if secret == "" {
+		return a.keyCaller(r)
+	}
+	given, want := policy.HashKey(secret), policy.HashKey(a.cfg.DirectorKey)
+	if a.cfg.DirectorKey == "" || len(secret) > maxSecret || subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
+		return policy.Caller{}, fault.New(fault.Denied, "The director's key is wrong.").WithCode("bad_director_key")
+	}
+	director := policy.Caller{Kind: policy.Director, ID: string(policy.Director), Key: string(policy.Director)}
+	if a.cfg.Keys && secretOf(r) == "" {
+		return director, nil
+	}
+	c, err := a.keyCaller(r)
+	switch {
+	case err != nil || c.Kind == policy.Admin && c.Scope.Empty():
+		return c, err
+	case c.Kind == policy.Local:
+		director.ID = c.ID // what is theirs stays theirs
+	}
+	return director, nil
+}
+
+func (a *API) keyCaller(r *http.Request) (policy.Caller, error) {
 	if !a.cfg.Keys {
 		return policy.LocalCaller(), nil
 	}
@@ -70,10 +120,10 @@ func (a *API) admitted(action policy.Action, next http.Handler) http.Handler {
 
 // admission is admitted for the routes that are described to OpenAPI. What is
 // no job id at all never reaches the manager.
-func (a *API) admission(action policy.Action) func(huma.Context, func(huma.Context)) {
+func (a *API) admission(rt route) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(hc)
-		ctx, err := a.admit(r, action)
+		ctx, err := a.admitTo(r, rt)
 		if err == nil && strings.Contains(hc.Operation().Path, "{id}") {
 			noun := "job"
 			if strings.Contains(hc.Operation().Path, "/runs/") {

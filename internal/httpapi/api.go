@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,11 +43,15 @@ type Config struct {
 	// Keys says that every request, the public ones aside, needs a key. Without
 	// it everybody who reaches the door is the local caller, so it may be left
 	// out only on loopback.
-	Keys    bool
-	Hosts   []string // further names of this server, without port
-	Origins []string // origins whose pages may change things
-	Logger  *slog.Logger
-	Now     func() time.Time
+	Keys bool
+	// Access looks after keys.
+	Access Access
+	// DirectorKey is the secret that makes a director; "" is that there is none.
+	DirectorKey string
+	Hosts       []string // further names of this server, without port
+	Origins     []string // origins whose pages may change things
+	Logger      *slog.Logger
+	Now         func() time.Time
 	// Observe is told of every request, see guard.Config.
 	Observe func(method, route string, status int, took time.Duration)
 	Tracer  *trace.Tracer // follows requests; nil is off
@@ -56,7 +61,7 @@ type Config struct {
 type API struct {
 	cfg     Config
 	log     *slog.Logger
-	mux     *http.ServeMux
+	mux     *ways
 	huma    huma.API
 	front   http.Handler
 	started time.Time
@@ -87,7 +92,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &API{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), started: cfg.Now(), streams: newStreams(), sockets: newSockets(), endings: make(chan struct{})}
+	a := &API{cfg: cfg, log: cfg.Logger, mux: newWays(), started: cfg.Now(), streams: newStreams(), sockets: newSockets(), endings: make(chan struct{})}
 	a.huma = newHuma(a.mux)
 	a.registerAll()
 	front, err := guard.Wrap(a.traced(a.mux), guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log, Observe: cfg.Observe, Aside: a.aside})
@@ -117,6 +122,7 @@ func (a *API) registerAll() {
 	a.registerBuild()
 	a.registerSandboxes()
 	a.registerSessions()
+	a.registerKeys()
 	a.mux.HandleFunc("/", a.nowhere)
 }
 
@@ -146,12 +152,17 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.front.ServeH
 func (a *API) Mount(pattern string, action policy.Action, h http.Handler) {
 	a.routes = append(a.routes, Route{Method: "*", Path: pattern, Action: action})
 	a.mux.Handle(pattern, a.admitted(action, h))
+	a.mux.note(h)
 }
 
 // Join serves another door behind the same guard. That door asks Caller who
 // sends a request and says itself what it lets them do, since its refusals have
 // a shape of their own. It must be called before the first request.
-func (a *API) Join(pattern string, door http.Handler) { a.mux.Handle(pattern, door) }
+func (a *API) Join(pattern string, door http.Handler) {
+	a.routes = append(a.routes, Route{Method: "*", Path: pattern, Action: elsewhere})
+	a.mux.Handle(pattern, door)
+	a.mux.note(door)
+}
 
 // Caller says who sends a request.
 func (a *API) Caller(r *http.Request) (policy.Caller, error) { return a.caller(r) }
@@ -167,6 +178,10 @@ func (a *API) Oversee(pattern string, h http.Handler) {
 		h.ServeHTTP(w, r)
 	}))
 }
+
+// Patterns lists every pattern under which this door and those behind it answer,
+// as they were registered, so that no way in can be left out of what is checked.
+func (a *API) Patterns() []string { return slices.Clone(a.mux.patterns) }
 
 // Routes lists every route with what it demands.
 func (a *API) Routes() []Route { return append([]Route(nil), a.routes...) }

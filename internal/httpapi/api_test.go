@@ -344,6 +344,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
+		"POST /api/v1/keys manage", "GET /api/v1/keys manage", "DELETE /api/v1/keys/{key} manage",
 		"POST /api/v1/gc manage", "GET /api/v1/queue/dead read", "GET /api/v1/queue/stats read", "GET /api/v1/workers read", "GET /api/v1/languages read", "GET /api/v1/pool read",
 		"GET /{$} public", "GET /docs public", "GET /docs/start.js public", "GET /docs/swagger-ui-bundle.js public", "GET /docs/swagger-ui.css public",
 		"GET /redoc public", "GET /redoc/page.css public", "GET /redoc/redoc.standalone.js public", "GET /redoc/start.js public",
@@ -369,7 +370,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"POST /{sandbox}/execs submit", "GET /{sandbox}/execs read", "GET /{sandbox}/execs/{exec} read", "GET /{sandbox}/execs/{exec}/output read",
 		"GET /{sandbox}/execs/{exec}/attach control", "POST /{sandbox}/execs/{exec}/input control", "POST /{sandbox}/execs/{exec}/resize control",
 		"POST /{sandbox}/execs/{exec}/signal control", "POST /{sandbox}/execs/{exec}/kill control",
-		"POST /{sandbox}/sync control", "POST /{sandbox}/sync/resolve control",
+		"POST /{sandbox}/token control", "POST /{sandbox}/sync control", "POST /{sandbox}/sync/resolve control",
 	} {
 		method, rest, _ := strings.Cut(route, " ")
 		if !strings.HasPrefix(rest, "/") {

@@ -37,10 +37,10 @@ func (a *API) registerExecs() {
 		detail: "Answers at once with its id, or with wait when it has ended, or after so many seconds as it stands. Who hangs up stops nothing. A command that fails, runs out of time or memory is a result, not an error.",
 	}, a.startExec)
 	register(a, route{
-		method: http.MethodGet, path: "/sandboxes/{sandbox}/execs", action: policy.Read, id: "listExecs", tag: "execs", summary: "List the execs of a sandbox, newest first",
+		method: http.MethodGet, path: "/sandboxes/{sandbox}/execs", action: policy.Read, own: true, id: "listExecs", tag: "execs", summary: "List the execs of a sandbox, newest first",
 	}, a.listExecs)
 	register(a, route{
-		method: http.MethodGet, path: "/sandboxes/{sandbox}/execs/{exec}", action: policy.Read, id: "getExec", tag: "execs", summary: "Look at an exec",
+		method: http.MethodGet, path: "/sandboxes/{sandbox}/execs/{exec}", action: policy.Read, own: true, id: "getExec", tag: "execs", summary: "Look at an exec",
 		detail: "Also when its sandbox is gone. With wait it answers when it has ended, or after so many seconds as it stands.",
 	}, a.getExec)
 	register(a, route{

@@ -39,7 +39,7 @@ func (in *execOutputInput) one() sandbox.Stream {
 
 func (a *API) registerExecOutput() {
 	register(a, route{
-		method: http.MethodGet, path: "/sandboxes/{sandbox}/execs/{exec}/output", action: policy.Read, id: "getExecOutput", tag: "execs", answers: []string{"application/octet-stream", sse},
+		method: http.MethodGet, path: "/sandboxes/{sandbox}/execs/{exec}/output", action: policy.Read, own: true, id: "getExecOutput", tag: "execs", answers: []string{"application/octet-stream", sse},
 		summary: "Read the output of an exec",
 		detail: "The exact bytes of one stream from an offset on: what there is, or with follow until the exec has ended. X-Next-Offset says where to go on, X-Output-Ended whether anything more can come. " +
 			"With Accept: text/event-stream both streams as they come, as events stdout and stderr whose data is {\"offset\", \"data\"} (and \"encoding\": \"base64\" where the bytes are no text); " +

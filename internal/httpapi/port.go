@@ -339,7 +339,7 @@ func (v *visit) rewrite(p *httputil.ProxyRequest) {
 		query.Del(linkParameter)
 		p.Out.URL.RawQuery = query.Encode()
 	}
-	for _, name := range []string{"Authorization", "X-Api-Key"} {
+	for _, name := range []string{"Authorization", "X-Api-Key", directorHeader} {
 		p.Out.Header.Del(name)
 	}
 	p.Out.Header.Del("Cookie")

@@ -21,6 +21,35 @@ const version = "/api/v1"
 // public marks a route that asks for no caller.
 const public policy.Action = ""
 
+// elsewhere marks a route of another door, which says itself whom it lets in.
+const elsewhere policy.Action = "elsewhere"
+
+// ways is a mux that remembers what was registered.
+type ways struct {
+	*http.ServeMux
+	patterns []string
+}
+
+func newWays() *ways { return &ways{ServeMux: http.NewServeMux()} }
+
+// Handle registers a handler.
+func (w *ways) Handle(pattern string, h http.Handler) {
+	w.patterns = append(w.patterns, pattern)
+	w.ServeMux.Handle(pattern, h)
+}
+
+// note adds what another door has registered.
+func (w *ways) note(door http.Handler) {
+	if d, ok := door.(interface{ Patterns() []string }); ok {
+		w.patterns = append(w.patterns, d.Patterns()...)
+	}
+}
+
+// HandleFunc registers a function.
+func (w *ways) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	w.Handle(pattern, http.HandlerFunc(h))
+}
+
 // bare lists the first words of the paths that are also served without the
 // version, for clients that know only those.
 func bare() []string {
@@ -29,9 +58,11 @@ func bare() []string {
 
 // route describes one operation.
 type route struct {
-	method  string
-	path    string // below version
-	action  policy.Action
+	method string
+	path   string // below version
+	action policy.Action
+	// own says that a sandbox's token opens it for that sandbox.
+	own     bool
 	id      string
 	tag     string
 	summary string
@@ -57,7 +88,7 @@ func register[I, O any](a *API, rt route, handle func(context.Context, *I) (*O, 
 	op := huma.Operation{
 		OperationID: rt.id, Method: rt.method, Path: version + rt.path, DefaultStatus: rt.status,
 		Summary: rt.summary, Description: rt.detail, Tags: []string{rt.tag},
-		Middlewares:                  huma.Middlewares{a.admission(rt.action)},
+		Middlewares:                  huma.Middlewares{a.admission(rt)},
 		Responses:                    map[string]*huma.Response{"default": a.problemResponse()},
 		RejectUnknownQueryParameters: true,
 	}
@@ -145,7 +176,7 @@ type JobPath struct {
 
 // newHuma makes the part that describes operations, reads parameters and
 // writes answers. Its own pages, which load scripts from elsewhere, are off.
-func newHuma(mux *http.ServeMux) huma.API {
+func newHuma(mux *ways) huma.API {
 	cfg := huma.DefaultConfig("Aurea", "1")
 	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
 	cfg.CreateHooks = nil
@@ -175,7 +206,7 @@ func ownProblem(_ huma.Context, _ string, v any) (any, error) {
 
 // twoPaths serves each operation under its documented path and, for the words
 // in bare, without the version too.
-type twoPaths struct{ *http.ServeMux }
+type twoPaths struct{ *ways }
 
 // HandleFunc registers a handler. The name of an artifact may have slashes,
 // which OpenAPI has no way to say.
@@ -185,7 +216,7 @@ func (m twoPaths) HandleFunc(pattern string, h func(http.ResponseWriter, *http.R
 		if strings.HasSuffix(p, "/{name}") {
 			p = strings.TrimSuffix(p, "{name}") + "{name...}"
 		}
-		m.ServeMux.HandleFunc(method+" "+p, h)
+		m.ways.HandleFunc(method+" "+p, h)
 	}
 }
 

@@ -94,7 +94,7 @@ func (a *API) registerSandboxes() {
 		method: http.MethodGet, path: "/sandboxes", action: policy.Read, id: "listSandboxes", tag: "sandboxes", summary: "List sandboxes, newest first",
 	}, a.listSandboxes)
 	register(a, route{
-		method: http.MethodGet, path: "/sandboxes/{sandbox}", action: policy.Read, id: "getSandbox", tag: "sandboxes", summary: "Look at a sandbox",
+		method: http.MethodGet, path: "/sandboxes/{sandbox}", action: policy.Read, own: true, id: "getSandbox", tag: "sandboxes", summary: "Look at a sandbox",
 	}, a.getSandbox)
 	register(a, route{
 		method: http.MethodPatch, path: "/sandboxes/{sandbox}", action: policy.Control, id: "updateSandbox", tag: "sandboxes", summary: "Change a sandbox", body: UpdateSandboxBody{},
@@ -116,7 +116,7 @@ func (a *API) registerSandboxes() {
 		method: http.MethodPost, path: "/sandboxes/{sandbox}/resume", action: policy.Control, id: "resumeSandbox", tag: "sandboxes", summary: "Let a sandbox go on",
 	}, a.resumeSandbox)
 	register(a, route{
-		method: http.MethodGet, path: "/sandboxes/{sandbox}/stats", action: policy.Read, id: "getSandboxStats", tag: "sandboxes", summary: "Measure a sandbox",
+		method: http.MethodGet, path: "/sandboxes/{sandbox}/stats", action: policy.Read, own: true, id: "getSandboxStats", tag: "sandboxes", summary: "Measure a sandbox",
 		detail: "With Accept: text/event-stream again and again, every interval seconds, until it has ended.", answers: []string{sse}, one: SandboxStatsBody{},
 	}, a.sandboxStats)
 	register(a, route{

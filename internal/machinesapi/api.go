@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,6 +80,8 @@ type Config struct {
 type API struct {
 	cfg Config
 	mux *http.ServeMux
+	// patterns are the routes, as they were registered.
+	patterns []string
 }
 
 // nonceHeader carries the nonce of the lease under which a machine is changed.
@@ -123,6 +126,7 @@ func New(cfg Config) *API {
 		{"POST " + it + "/cordon", policy.Control, a.cordon(true)},
 		{"POST " + it + "/uncordon", policy.Control, a.cordon(false)},
 	} {
+		a.patterns = append(a.patterns, r.pattern)
 		a.mux.Handle(r.pattern, a.route(r.action, r.do))
 	}
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -130,6 +134,10 @@ func New(cfg Config) *API {
 	})
 	return a
 }
+
+// Patterns lists every route of this door, so that none is left out of what is
+// checked.
+func (a *API) Patterns() []string { return slices.Clone(a.patterns) }
 
 // ServeHTTP answers a request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }

@@ -151,6 +151,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.stop = stop
 	m.tasks.Go(func() { lead.run(run) })
 	m.tasks.Go(func() { m.collect(run) })
+	m.tasks.Go(func() { m.noteUses(run) })
 	if !m.Alone {
 		f := &follower{m: m}
 		m.tasks.Go(func() { f.run(run) })

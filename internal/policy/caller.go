@@ -6,6 +6,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"slices"
 )
@@ -32,12 +33,40 @@ func Kinds() []Kind {
 	return []Kind{Admin, Director, Operator, Auditor, Viewer, Bridge, Worker, Sandbox}
 }
 
-// Caller is who asks. ID is the owner that is written into rows: "local", or
-// the id of the key.
+// Caller is who asks. ID is the owner that is written into rows: "local", the
+// id of the key, or the owner that the key is narrowed to.
 type Caller struct {
 	Kind Kind
 	ID   string
+	// Key is the id of the key that was shown; "" where none is needed.
+	Key string
+	// Sandbox is the only sandbox that a caller of kind Sandbox is let near. ID
+	// is then the sandbox's owner.
+	Sandbox string
+	// Scope narrows what the kind may; nil does not.
+	Scope *Scope
 }
+
+// Scope narrows a key. What it leaves empty is not narrowed.
+type Scope struct {
+	Actions []Action // the only ones that it may take, of those of its kind
+	Owner   string   // for whom it acts: whose rows it makes, and the only ones that it sees
+}
+
+// allows reports whether an action is within the scope. Who acts for one owner
+// has no say in what is everybody's.
+func (s *Scope) allows(a Action) bool {
+	switch {
+	case s == nil:
+		return true
+	case s.Owner != "" && a != Read && a != Submit && a != Control:
+		return false
+	}
+	return len(s.Actions) == 0 || slices.Contains(s.Actions, a)
+}
+
+// Empty reports whether nothing is narrowed.
+func (s *Scope) Empty() bool { return s == nil || len(s.Actions) == 0 && s.Owner == "" }
 
 // LocalCaller is the caller of a manager that is bound to loopback and asks
 // for no key.
@@ -87,12 +116,26 @@ func allowed(kind Kind) []Action {
 	return nil
 }
 
+// Actions lists what a key of a kind may do.
+func Actions(kind Kind) []Action { return allowed(kind) }
+
 // May reports whether the caller may take the action.
-func (c Caller) May(a Action) bool { return slices.Contains(allowed(c.Kind), a) }
+func (c Caller) May(a Action) bool {
+	if !c.Scope.allows(a) {
+		return false
+	}
+	return slices.Contains(allowed(c.Kind), a)
+}
+
+// Actor is who is said to have done something: the key, where there is one.
+func (c Caller) Actor() string { return cmp.Or(c.Key, c.ID) }
 
 // SeesAll reports whether the caller sees rows of every owner. The others see
 // only their own.
 func (c Caller) SeesAll() bool {
+	if c.Scope != nil && c.Scope.Owner != "" {
+		return false
+	}
 	switch c.Kind {
 	case Local, Admin, Director, Operator, Auditor, Worker:
 		return true

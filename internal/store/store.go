@@ -209,7 +209,10 @@ type Records interface {
 type Keys interface {
 	Add(ctx context.Context, k policy.Key) error                   // an id or hash that exists is a Conflict
 	ByHash(ctx context.Context, hash [32]byte) (policy.Key, error) // NotFound
+	Get(ctx context.Context, id string) (policy.Key, error)        // NotFound
 	List(ctx context.Context) ([]policy.Key, error)                // oldest first
+	// Used notes when a key was used, unless a later use is known.
+	Used(ctx context.Context, id string, at time.Time) error
 	// Revoke ends a key, or returns NotFound. A key that was revoked before
 	// keeps that time.
 	Revoke(ctx context.Context, id string, at time.Time) error

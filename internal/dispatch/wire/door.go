@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ type Door struct {
 	manager dispatch.Manager
 	log     *slog.Logger
 	mux     *http.ServeMux
+	// patterns are the calls, as they were registered.
+	patterns []string
 	// stopping is done from the moment of Close. It outlives any one request,
 	// and is the one context that is kept here.
 	stopping context.Context //nolint:containedctx // see above
@@ -50,13 +53,22 @@ func Handler(m dispatch.Manager, log *slog.Logger) *Door {
 	route(d, "leave", func(ctx context.Context, req leave) (nothing, error) {
 		return nothing{}, m.Leave(ctx, req.Session)
 	})
-	d.mux.HandleFunc("PUT "+blobsPath+"{sha256}", d.putBlob)
-	d.mux.HandleFunc("GET "+commandsPath, d.commands)
+	d.handle("PUT "+blobsPath+"{sha256}", d.putBlob)
+	d.handle("GET "+commandsPath, d.commands)
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, fault.New(fault.NotFound, "the wire has no such call; manager and worker may be of different releases").WithCode("no_such_call"))
 	})
 	return d
 }
+
+func (d *Door) handle(pattern string, h http.HandlerFunc) {
+	d.patterns = append(d.patterns, pattern)
+	d.mux.Handle(pattern, h)
+}
+
+// Patterns lists every call of this door, so that none is left out of what is
+// checked.
+func (d *Door) Patterns() []string { return slices.Clone(d.patterns) }
 
 // ServeHTTP answers one call of a worker.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -105,7 +117,7 @@ func (d *Door) enter() bool {
 
 // route mounts one call: read, check, ask the manager, answer.
 func route[Req checked, Ans any](d *Door, name string, call func(context.Context, Req) (Ans, error)) {
-	d.mux.HandleFunc("POST "+prefix+name, func(w http.ResponseWriter, r *http.Request) {
+	d.handle("POST "+prefix+name, func(w http.ResponseWriter, r *http.Request) {
 		var req Req
 		body, err := readBody(w, r)
 		if err == nil {

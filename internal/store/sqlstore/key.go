@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	keyInsert = `INSERT INTO api_key (id, kind, name, hash, created_at, revoked_at)
-		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`
-	keySelect = `SELECT id, kind, name, hash, created_at, revoked_at FROM api_key`
+	keyInsert = `INSERT INTO api_key (id, kind, name, hash, created_at, revoked_at, created_by, expires_at, used_at, owner, actions)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`
+	keySelect = `SELECT id, kind, name, hash, created_at, revoked_at, created_by, expires_at, used_at, owner, actions FROM api_key`
+	// keyUsed never goes back: two managers may say it in any order.
+	keyUsed = `UPDATE api_key SET used_at = $2 WHERE id = $1 AND used_at < $2`
 	// keyRevoke keeps the moment of the first revocation.
 	keyRevoke = `UPDATE api_key SET revoked_at = CASE WHEN revoked_at = 0 THEN $2 ELSE revoked_at END WHERE id = $1`
 )
@@ -21,8 +23,12 @@ const (
 type keys struct{ *Tx }
 
 func (t keys) Add(ctx context.Context, k policy.Key) error {
+	actions, err := asJSON(k.Scope.Actions)
+	if err != nil {
+		return fmt.Errorf("add key: %w", err)
+	}
 	n, err := t.q.Exec(ctx, keyInsert, k.ID, string(k.Kind), k.Name, hex.EncodeToString(k.Hash[:]),
-		micros(k.CreatedAt), micros(k.RevokedAt))
+		micros(k.CreatedAt), micros(k.RevokedAt), k.CreatedBy, micros(k.ExpiresAt), micros(k.UsedAt), k.Scope.Owner, actions)
 	if err != nil {
 		return fmt.Errorf("add key: %w", err)
 	}
@@ -41,6 +47,24 @@ func (t keys) ByHash(ctx context.Context, hash [32]byte) (policy.Key, error) {
 		return policy.Key{}, fault.New(fault.NotFound, "there is no such key")
 	}
 	return k, nil
+}
+
+func (t keys) Get(ctx context.Context, id string) (policy.Key, error) {
+	k, ok, err := one(ctx, t.Tx, scanKey, keySelect+` WHERE id = $1`, id)
+	if err != nil {
+		return policy.Key{}, fmt.Errorf("get key: %w", err)
+	}
+	if !ok {
+		return policy.Key{}, fault.New(fault.NotFound, "there is no such key")
+	}
+	return k, nil
+}
+
+func (t keys) Used(ctx context.Context, id string, at time.Time) error {
+	if err := t.q.Write(ctx, keyUsed, id, micros(at)); err != nil {
+		return fmt.Errorf("note the use of a key: %w", err)
+	}
+	return nil
 }
 
 func (t keys) List(ctx context.Context) ([]policy.Key, error) {
@@ -68,11 +92,12 @@ func (t keys) Revoke(ctx context.Context, id string, at time.Time) error {
 
 func scanKey(row Row) (policy.Key, error) {
 	var (
-		k                policy.Key
-		hash             string
-		created, revoked int64
+		k                               policy.Key
+		hash, actions                   string
+		created, revoked, expires, used int64
 	)
-	if err := row.Scan(&k.ID, (*string)(&k.Kind), &k.Name, &hash, &created, &revoked); err != nil {
+	err := row.Scan(&k.ID, (*string)(&k.Kind), &k.Name, &hash, &created, &revoked, &k.CreatedBy, &expires, &used, &k.Scope.Owner, &actions)
+	if err != nil {
 		return policy.Key{}, fmt.Errorf("scan key: %w", err)
 	}
 	b, err := hex.DecodeString(hash)
@@ -80,6 +105,10 @@ func scanKey(row Row) (policy.Key, error) {
 		return policy.Key{}, fmt.Errorf("decode hash of key %q: it is damaged", k.ID)
 	}
 	copy(k.Hash[:], b)
-	k.CreatedAt, k.RevokedAt = timeOf(created), timeOf(revoked)
+	if k.Scope.Actions, err = ofJSON[policy.Action](actions); err != nil {
+		// A scope that cannot be read must not widen the key.
+		return policy.Key{}, fmt.Errorf("decode scope of key %q: it is damaged", k.ID)
+	}
+	k.CreatedAt, k.RevokedAt, k.ExpiresAt, k.UsedAt = timeOf(created), timeOf(revoked), timeOf(expires), timeOf(used)
 	return k, nil
 }

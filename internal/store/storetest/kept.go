@@ -128,6 +128,7 @@ func testBlobs(t *testing.T, db Database) {
 func testKeys(t *testing.T, db Database) {
 	ctx, s := t.Context(), open(t, db)
 	a, secret := policy.NewKey(policy.Admin, "a "+odd, moment(1))
+	a.CreatedBy, a.ExpiresAt, a.Scope = "by "+odd, moment(9), policy.Scope{Actions: []policy.Action{policy.Read, policy.Audit}, Owner: "owner " + odd}
 	b, _ := policy.NewKey(policy.Worker, "b", moment(2))
 	byHash := func(hash [32]byte) policy.Key {
 		return view(t, s, func(tx store.Tx) (policy.Key, error) { return tx.Keys().ByHash(ctx, hash) })
@@ -148,6 +149,12 @@ func testKeys(t *testing.T, db Database) {
 	a.RevokedAt = moment(3)
 	equal(t, "revoked key", byHash(a.Hash), a)
 	equal(t, "key that was not revoked", byHash(b.Hash), b)
+	for _, at := range []time.Time{moment(6), moment(5)} {
+		update(t, s, func(tx store.Tx) error { return tx.Keys().Used(ctx, b.ID, at) })
+	}
+	b.UsedAt = moment(6)
+	equal(t, "key that was used", view(t, s, func(tx store.Tx) (policy.Key, error) { return tx.Keys().Get(ctx, b.ID) }), b)
+	wantKind(t, "get a key by a missing id", viewErr(t, s, func(tx store.Tx) (policy.Key, error) { return tx.Keys().Get(ctx, "none") }), fault.NotFound)
 	wantKind(t, "revoke a missing key", revoke("none", moment(3)), fault.NotFound)
 	wantKind(t, "revoke at no time", revoke(b.ID, time.Time{}), fault.Invalid)
 }

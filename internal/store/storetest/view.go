@@ -64,13 +64,14 @@ func testViewIsReadOnly(t *testing.T, db Database) {
 			k, _ := policy.NewKey(policy.Admin, "k", moment(0))
 			return tx.Keys().Add(ctx, k)
 		},
+		"Keys.Used":   func(ctx context.Context, tx store.Tx) error { return tx.Keys().Used(ctx, key.ID, moment(1)) },
 		"Keys.Revoke": func(ctx context.Context, tx store.Tx) error { return tx.Keys().Revoke(ctx, key.ID, moment(1)) },
 		"Leaders.Acquire": func(ctx context.Context, tx store.Tx) error {
 			_, _, err := tx.Leaders().Acquire(ctx, "a", moment(0), time.Minute, true)
 			return err
 		},
 		"Audit.Append": func(ctx context.Context, tx store.Tx) error { return appendAudit(ctx, tx, "t") },
-		"Replies.Put": func(ctx context.Context, tx store.Tx) error { return tx.Replies().Put(ctx, "o", "new", store.Reply{}) },
+		"Replies.Put":  func(ctx context.Context, tx store.Tx) error { return tx.Replies().Put(ctx, "o", "new", store.Reply{}) },
 		"Replies.Forget": func(ctx context.Context, tx store.Tx) error {
 			_, err := tx.Replies().Forget(ctx, moment(9))
 			return err
