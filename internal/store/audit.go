@@ -12,7 +12,7 @@ import (
 // Audit keeps the records of what was decided, and the Merkle tree over them.
 type Audit interface {
 	// Append stores records in order, seals them, and adds their hashes to the
-	// tree. Watchers wake as for events.
+	// tree. One that has no RequestID gets that of ctx. Watchers wake as for events.
 	Append(ctx context.Context, records ...*audit.Record) error
 	// List returns a page of matching records in order of Seq, or from the newest
 	// where the filter says so, at most limit.
@@ -32,7 +32,7 @@ type Audit interface {
 	// The newest record is always kept.
 	Purge(ctx context.Context, before time.Time, limit int) (int64, error)
 	// AddCheckpoint keeps a signed checkpoint; one of the signer for that size
-	// that exists is left as it is.
+	// that exists is left as it is. Watchers wake as for events.
 	AddCheckpoint(ctx context.Context, c AuditCheckpoint) error
 	// Checkpoints lists those behind a size, in order of size and signer.
 	Checkpoints(ctx context.Context, after int64, limit int) ([]AuditCheckpoint, error)

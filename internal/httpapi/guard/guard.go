@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/aurea-dev/aurea/internal/audit"
 	"github.com/aurea-dev/aurea/internal/httpapi/problem"
 )
 
@@ -75,7 +76,7 @@ func watch(next http.Handler, cfg Config) http.Handler {
 		if cfg.Observe != nil {
 			defer func() { cfg.Observe(r.Method, r.Pattern, rec.status, time.Since(started)) }()
 		}
-		r = r.WithContext(context.WithValue(r.Context(), noteKey{}, note))
+		r = r.WithContext(audit.WithRequest(context.WithValue(r.Context(), noteKey{}, note), note.id))
 		w.Header().Set("X-Request-ID", note.id)
 		defer func() {
 			if p := recover(); p != nil {

@@ -65,6 +65,9 @@ func (t audits) Append(ctx context.Context, list ...*audit.Record) error {
 func (t audits) append(ctx context.Context, tree *auditTree, list []*audit.Record) error {
 	args, leaves := make([]any, 0, len(list)*auditWidth), make([]any, 0, len(list)*2)
 	for _, r := range list {
+		if r.RequestID == "" {
+			r.RequestID = audit.RequestOf(ctx)
+		}
 		if err := r.Seal(tree.Size+1, time.Now()); err != nil {
 			return err
 		}
@@ -272,6 +275,7 @@ func (t audits) AddCheckpoint(ctx context.Context, c store.AuditCheckpoint) erro
 	if err := t.q.Write(ctx, checkpointAdd, c.Size, c.Signer, micros(c.At), c.Note); err != nil {
 		return fmt.Errorf("store checkpoint: %w", err)
 	}
+	t.appended++
 	return nil
 }
 
