@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -76,5 +77,41 @@ func (c *Client) ForkSandbox(ctx context.Context, sandbox string, f Fork) ([]San
 	if err == nil {
 		_, err = c.call(ctx, r, &out)
 	}
+	return out, err
+}
+
+// Difference is a file that changed. Its path and its text come from inside.
+type Difference struct {
+	Path       string  `json:"path"`
+	Change     string  `json:"change"` // added, modified or deleted
+	Type       string  `json:"type"`   // file, dir or link: as it is now, or was
+	SizeBefore *int64  `json:"size_before"`
+	Size       *int64  `json:"size"`
+	Diff       *string `json:"diff"`    // as git shows it; one after the other they are a patch
+	Omitted    *string `json:"omitted"` // why a file has none: binary, large or cut
+}
+
+// SandboxDiff is how the files of a sandbox changed.
+type SandboxDiff struct {
+	SandboxID string       `json:"sandbox_id"`
+	From      string       `json:"from"`
+	To        *string      `json:"to"` // nil is now
+	Added     int          `json:"added"`
+	Modified  int          `json:"modified"`
+	Deleted   int          `json:"deleted"`
+	Changes   []Difference `json:"changes"` // in the order of their paths
+	Truncated bool         `json:"truncated"`
+}
+
+// DiffSandbox compares the files of a sandbox at two snapshots of files; to ""
+// is now.
+func (c *Client) DiffSandbox(ctx context.Context, sandbox, from, to string) (SandboxDiff, error) {
+	r := get(sandboxes(sandbox, "diff")...)
+	r.query = url.Values{"from": {from}}
+	if to != "" {
+		r.query.Set("to", to)
+	}
+	var out SandboxDiff
+	_, err := c.call(ctx, r, &out)
 	return out, err
 }

@@ -18,7 +18,7 @@ func (inv *invocation) sandboxCommand() *cobra.Command {
 	cmd := group("sandbox", "Keep sandboxes: computers that live until you end them",
 		inv.sandboxCreateCommand(), inv.sandboxExecCommand(), inv.sandboxShellCommand(), inv.sandboxCopyCommand(), inv.sandboxListCommand(),
 		inv.sandboxRemoveCommand(), inv.sandboxLogsCommand(), inv.sandboxProcessesCommand(), inv.sandboxPauseCommand(), inv.sandboxResumeCommand(),
-		inv.sandboxForkCommand(), inv.sandboxSnapshotCommand(), inv.sandboxRestoreCommand(), inv.sandboxStatsCommand(), inv.sandboxUsageCommand())
+		inv.sandboxForkCommand(), inv.sandboxSnapshotCommand(), inv.sandboxRestoreCommand(), inv.sandboxDiffCommand(), inv.sandboxStatsCommand(), inv.sandboxUsageCommand())
 	cmd.Aliases = []string{"sb"}
 	cmd.Long = "Keeps sandboxes. Where an ID is asked for, the name of an open sandbox does as well."
 	return cmd

@@ -81,6 +81,18 @@ func (b *boxes) handle(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+base+"/b1/snapshots", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusCreated, map[string]any{"id": "s1", "kind": "full"})
 	})
+	mux.HandleFunc("GET "+base+"/b1/diff", func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if q.Get("from") != "s1" {
+			refuse(w, http.StatusUnprocessableEntity, "no_such_snapshot", "is not a snapshot of this sandbox")
+			return
+		}
+		reply(w, http.StatusOK, map[string]any{"from": "s1", "to": q.Get("to"), "added": 1, "modified": 1, "deleted": 1, "truncated": q.Get("to") == "s2", "changes": []any{
+			map[string]any{"path": "/workspace/a\x1b[2J", "change": "added", "type": "file", "omitted": "binary"},
+			map[string]any{"path": "/workspace/b", "change": "modified", "type": "file", "diff": "diff --git a/b b/b\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+\x1b[2Jy\n"},
+			map[string]any{"path": "/workspace/c", "change": "deleted", "type": "dir"},
+		}})
+	})
 	mux.HandleFunc("POST "+base+"/b1/fork", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusCreated, []any{map[string]any{"id": "b2"}, map[string]any{"id": "b3"}})
 	})

@@ -274,6 +274,9 @@ func (o operation) body() string {
 
 // query is what the route cannot do without.
 func (o operation) query() string {
+	if strings.HasSuffix(o.path, "/diff") {
+		return "?from=none"
+	}
 	for _, part := range []string{"/files", "/stat", "/content", "/watch"} {
 		if strings.HasSuffix(o.path, part) {
 			return "?path=/workspace/a"

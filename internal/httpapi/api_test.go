@@ -366,7 +366,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"POST /{sandbox}/pause control", "POST /{sandbox}/resume control", "GET /{sandbox}/stats read", "GET /{sandbox}/tar read", "GET /{sandbox}/files read", "DELETE /{sandbox}/files control", "GET /{sandbox}/files/stat read",
 		"GET /{sandbox}/files/content read", "PUT /{sandbox}/files/content control", "POST /{sandbox}/files/mkdir control", "POST /{sandbox}/files/move control",
 		"POST /{sandbox}/files/copy control", "GET /{sandbox}/files/watch read", "POST /{sandbox}/files/patch control", "POST /{sandbox}/ports/{port}/links control", "* /{sandbox}/ports/{port}/ control", "PUT /{sandbox}/tar control",
-		"POST /{sandbox}/snapshots control", "GET /{sandbox}/snapshots read", "POST /{sandbox}/restore control", "POST /{sandbox}/fork submit",
+		"POST /{sandbox}/snapshots control", "GET /{sandbox}/snapshots read", "GET /{sandbox}/diff read", "POST /{sandbox}/restore control", "POST /{sandbox}/fork submit",
 		"POST /{sandbox}/execs submit", "GET /{sandbox}/execs read", "GET /{sandbox}/execs/{exec} read", "GET /{sandbox}/execs/{exec}/output read",
 		"GET /{sandbox}/execs/{exec}/attach control", "POST /{sandbox}/execs/{exec}/input control", "POST /{sandbox}/execs/{exec}/resize control",
 		"POST /{sandbox}/execs/{exec}/signal control", "POST /{sandbox}/execs/{exec}/kill control",

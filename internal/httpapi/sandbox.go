@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/live"
@@ -40,6 +41,8 @@ type Keeper interface {
 	DropSnapshot(ctx context.Context, id string) error
 	RestoreSandbox(ctx context.Context, id, snapshot string) (live.Sandbox, error)
 	ForkSandbox(ctx context.Context, id string, f live.Fork) ([]live.Sandbox, error)
+	// DiffSandbox compares snapshots of files; to "" is now.
+	DiffSandbox(ctx context.Context, id, from, to string) (evidence.Comparison, error)
 
 	StartExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error)
 	Exec(ctx context.Context, id string) (live.Exec, error)
@@ -124,6 +127,7 @@ func (a *API) registerSandboxes() {
 		detail: "Per owner, session and app: how long sandboxes lived, the processor time they used, and the memory they could use times how long.",
 	}, a.usage)
 	a.registerSnapshots()
+	a.registerDiff()
 	a.registerExecs()
 	a.registerTar()
 	a.registerFiles()

@@ -75,6 +75,7 @@ type Keeper struct {
 	shelf  *filesync.Shelf
 	syncer *filesync.Syncer
 	ended  wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
+	diffs  chan struct{} // one for each comparison that goes on
 
 	mu      sync.Mutex
 	life    context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop
@@ -111,7 +112,7 @@ func New(cfg Config) *Keeper {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	shelf := filesync.NewShelf(cfg.Store, cfg.Blobs, cfg.FileLimits)
-	return &Keeper{Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}}
+	return &Keeper{Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), diffs: make(chan struct{}, maxDiffs), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}}
 }
 
 // Start takes up what an earlier life of this manager left.
