@@ -48,6 +48,9 @@ func (p *punctual) NewContext(ctx context.Context) platform.Context {
 
 // New implements platform.Constructor.
 func (p powerless) New(opts platform.Options) (platform.Platform, error) {
+	if err := letProcessorAnswer(); err != nil {
+		return nil, err
+	}
 	made, err := p.Constructor.New(opts)
 	if err != nil {
 		return nil, fmt.Errorf("make the platform: %w", err)

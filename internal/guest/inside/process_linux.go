@@ -63,7 +63,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	}
 	p := &process{ended: make(chan struct{}), alive: true}
 	theirs, err := p.plumb(open, user)
-	defer closeFiles(theirs)
+	defer theirs.close()
 	if err != nil {
 		p.close()
 		return nil, nil, err
@@ -81,7 +81,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	p.tree = tree
 	defer planted()
 	err = l.fork(c, p, path, open, &syscall.ProcAttr{
-		Dir: open.Dir, Env: open.Env, Files: descriptors(theirs), Sys: attr,
+		Dir: open.Dir, Env: open.Env, Files: theirs, Sys: attr,
 	})
 	if err == nil {
 		return p, nil, nil
@@ -127,104 +127,6 @@ func exitCode(err error) int {
 		return 0
 	}
 	return 126
-}
-
-// plumb makes the process's pipes or terminal. It returns the process's own
-// ends, in the order of their descriptors.
-func (p *process) plumb(open wire.Open, user user) (theirs []*os.File, err error) {
-	if open.TTY {
-		return p.plumbTTY(open, user)
-	}
-	in, err := p.plumbInput(open.Stdin, user)
-	if err != nil {
-		return nil, err
-	}
-	theirs = append(theirs, in)
-	for i := range p.out {
-		r, w, err := pipe(user)
-		if err != nil {
-			return theirs, err
-		}
-		p.out[i] = r
-		theirs = append(theirs, w)
-	}
-	return theirs, nil
-}
-
-func (p *process) plumbInput(wanted bool, user user) (*os.File, error) {
-	if !wanted {
-		return os.Open(os.DevNull)
-	}
-	r, w, err := pipe(user)
-	if err != nil {
-		return nil, err
-	}
-	p.in = w
-	return r, nil
-}
-
-func (p *process) plumbTTY(open wire.Open, user user) ([]*os.File, error) {
-	master, slave, err := pty.Open()
-	if err != nil {
-		return nil, fmt.Errorf("open a terminal: %w", err)
-	}
-	p.tty, p.in, p.out[0] = master, master, master
-	theirs := []*os.File{slave, slave, slave}
-	if err := slave.Chown(int(user.uid), int(user.gid)); err != nil {
-		return theirs, fmt.Errorf("hand over the terminal: %w", err)
-	}
-	if open.Cols > 0 && open.Rows > 0 {
-		if err := p.resize(open.Cols, open.Rows); err != nil {
-			return theirs, err
-		}
-	}
-	if !open.Stdin {
-		// An empty input, as far as a terminal knows one.
-		if _, err := master.Write([]byte{endOfInput}); err != nil {
-			return theirs, fmt.Errorf("close the terminal's input: %w", err)
-		}
-	}
-	return theirs, nil
-}
-
-// endOfInput is the character that ends a terminal's input.
-const endOfInput = 4
-
-// pipe returns a pipe that belongs to user, because a program may open
-// /dev/stdout anew, which only its owner can.
-func pipe(user user) (r, w *os.File, err error) {
-	r, w, err = os.Pipe()
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a pipe: %w", err)
-	}
-	if err := r.Chown(int(user.uid), int(user.gid)); err != nil {
-		_ = r.Close()
-		_ = w.Close()
-		return nil, nil, fmt.Errorf("hand over a pipe: %w", err)
-	}
-	return r, w, nil
-}
-
-func descriptors(files []*os.File) []uintptr {
-	fds := make([]uintptr, len(files))
-	for i, f := range files {
-		fds[i] = f.Fd() // which also makes it block, as programs expect
-	}
-	return fds
-}
-
-func closeFiles(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close() // a terminal's three are one, closed once
-	}
-}
-
-func (p *process) close() {
-	for _, f := range []*os.File{p.in, p.out[0], p.out[1]} {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
 }
 
 func (p *process) resize(cols, rows uint16) error {

@@ -1,0 +1,139 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/guest/wire"
+)
+
+// ends are a process's own ends of its pipes or its terminal, in the order of
+// its descriptors. They are bare descriptors: the poller, which every os.File
+// asks for a place, is for the guest's ends, and a system call costs a trip to
+// the kernel outside.
+type ends []uintptr
+
+func (l ends) close() {
+	for i, fd := range l {
+		if i > 0 && fd == l[i-1] { // a terminal's three are one
+			continue
+		}
+		_ = unix.Close(int(fd))
+	}
+}
+
+// plumb makes the process's pipes or terminal. It returns the process's own
+// ends, also with an error.
+func (p *process) plumb(open wire.Open, user user) (theirs ends, err error) {
+	if open.TTY {
+		return p.plumbTTY(open, user)
+	}
+	in, err := p.plumbInput(open.Stdin, user)
+	if err != nil {
+		return nil, err
+	}
+	theirs = append(theirs, in)
+	for i := range p.out {
+		r, w, err := pipe(user)
+		if err != nil {
+			return theirs, err
+		}
+		theirs = append(theirs, uintptr(w))
+		if err := blocking(w); err != nil {
+			_ = unix.Close(r)
+			return theirs, err
+		}
+		p.out[i] = os.NewFile(uintptr(r), "output")
+	}
+	return theirs, nil
+}
+
+func (p *process) plumbInput(wanted bool, user user) (uintptr, error) {
+	if !wanted {
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return 0, fmt.Errorf("open %s: %w", os.DevNull, err)
+		}
+		return uintptr(fd), nil
+	}
+	r, w, err := pipe(user)
+	if err != nil {
+		return 0, err
+	}
+	if err := blocking(r); err != nil {
+		_ = unix.Close(r)
+		_ = unix.Close(w)
+		return 0, err
+	}
+	p.in = os.NewFile(uintptr(w), "input")
+	return uintptr(r), nil
+}
+
+func (p *process) plumbTTY(open wire.Open, user user) (ends, error) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	p.tty, p.in, p.out[0] = master, master, master
+	defer func() { _ = slave.Close() }()
+	fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 0) // Fd also makes it block, as programs expect
+	if err != nil {
+		return nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	theirs := ends{uintptr(fd), uintptr(fd), uintptr(fd)}
+	if err := slave.Chown(int(user.uid), int(user.gid)); err != nil {
+		return theirs, fmt.Errorf("hand over the terminal: %w", err)
+	}
+	if open.Cols > 0 && open.Rows > 0 {
+		if err := p.resize(open.Cols, open.Rows); err != nil {
+			return theirs, err
+		}
+	}
+	if !open.Stdin {
+		// An empty input, as far as a terminal knows one.
+		if _, err := master.Write([]byte{endOfInput}); err != nil {
+			return theirs, fmt.Errorf("close the terminal's input: %w", err)
+		}
+	}
+	return theirs, nil
+}
+
+// endOfInput is the character that ends a terminal's input.
+const endOfInput = 4
+
+// pipe returns a pipe that belongs to user, because a program may open
+// /dev/stdout anew, which only its owner can. Neither end blocks.
+func pipe(user user) (r, w int, err error) {
+	var both [2]int
+	if err := unix.Pipe2(both[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return 0, 0, fmt.Errorf("make a pipe: %w", err)
+	}
+	if err := unix.Fchown(both[0], int(user.uid), int(user.gid)); err != nil {
+		_ = unix.Close(both[0])
+		_ = unix.Close(both[1])
+		return 0, 0, fmt.Errorf("hand over a pipe: %w", err)
+	}
+	return both[0], both[1], nil
+}
+
+// blocking makes one end of a pipe block, as programs expect.
+func blocking(fd int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0); err != nil {
+		return fmt.Errorf("make a pipe block: %w", err)
+	}
+	return nil
+}
+
+// closeFiles closes what is there.
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+func (p *process) close() { closeFiles([]*os.File{p.in, p.out[0], p.out[1]}) }
