@@ -16,10 +16,12 @@ import (
 	"github.com/aurea-dev/aurea/internal/cli"
 	"github.com/aurea-dev/aurea/internal/config"
 	"github.com/aurea-dev/aurea/internal/file"
+	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/httpapi"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/machine"
+	papers "github.com/aurea-dev/aurea/internal/manifest" // a manifest here is that of a backup
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -146,7 +148,7 @@ func (d *doors) fill() {
 	d.t.Helper()
 	ctx, now := d.t.Context(), time.Now().UTC().Truncate(time.Microsecond)
 	id := job.NewID
-	d.ids = map[string]string{"job": id(), "run": id(), "exec": id(), "sandbox": "aaaaaaaaaaaaaaaaaaaa1", "snapshot": "aaaaaaaaaaaaaaaaaaaa2", "session": id(), "machine": "aaaaaaaaaaaaa1", "app": "app-of-a"}
+	d.ids = map[string]string{"job": id(), "run": id(), "exec": id(), "sandbox": "aaaaaaaaaaaaaaaaaaaa1", "snapshot": "aaaaaaaaaaaaaaaaaaaa2", "session": id(), "machine": "aaaaaaaaaaaaa1", "app": "app-of-a", "worker": "aaaaaaaa"}
 	box := live.Sandbox{ID: d.ids["sandbox"], Owner: ownerA, Name: mark, State: sandbox.StateRunning, LinkKey: live.NewLinkKey(), CreatedAt: now, StartedAt: now, ActiveAt: now, Worker: "w"}
 	key, err := file.Key(ownerA, d.ids["session"])
 	if err != nil {
@@ -176,6 +178,10 @@ func (d *doors) fill() {
 			},
 			func() error {
 				return tx.Machines().Add(ctx, &machine.Machine{ID: d.ids["machine"], App: d.ids["app"], Owner: ownerA, Name: mark, State: machine.Stopped, Config: json.RawMessage(`{"image":"host"}`), CreatedAt: now, UpdatedAt: now})
+			},
+			func() error {
+				paper := papers.Manifest{WorkerID: d.ids["worker"], IssuedAt: now, State: json.RawMessage(`{}`), Signature: mark}
+				return tx.Fleet().Add(ctx, &papers.Worker{Manifest: paper, Terms: papers.Terms{Contract: papers.DefaultContract, Owner: ownerA}, State: papers.Ended, Reason: mark, EndedAt: now, UpdatedAt: now})
 			},
 			func() error {
 				return tx.Files().Put(ctx, &file.File{Session: key, Path: mark, SHA256: strings.Repeat("a", 64), Modified: now}, 0)
@@ -230,7 +236,7 @@ func (d *doors) path(pattern string, theirs bool) (method, path string) {
 	}
 	ids := d.ids
 	if !theirs {
-		ids = map[string]string{"job": job.NewID(), "run": job.NewID(), "exec": job.NewID(), "sandbox": "nnnnnnnnnnnnnnnnnnnn1", "snapshot": "nnnnnnnnnnnnnnnnnnnn2", "session": job.NewID(), "machine": "bbbbbbbbbbbbb1", "app": "app-of-none"}
+		ids = map[string]string{"job": job.NewID(), "run": job.NewID(), "exec": job.NewID(), "sandbox": "nnnnnnnnnnnnnnnnnnnn1", "snapshot": "nnnnnnnnnnnnnnnnnnnn2", "session": job.NewID(), "machine": "bbbbbbbbbbbbb1", "app": "app-of-none", "worker": "bbbbbbbb"}
 	}
 	id := ids["job"]
 	switch {
@@ -240,7 +246,7 @@ func (d *doors) path(pattern string, theirs bool) (method, path string) {
 		id = ids["machine"]
 	}
 	path = strings.NewReplacer("{id}", id, "{sandbox}", ids["sandbox"], "{exec}", ids["exec"], "{snapshot}", ids["snapshot"], "{session}", ids["session"],
-		"{app}", ids["app"], "{port}", "80", "{name...}", "x", "{key}", "k", "{sha256}", strings.Repeat("0", 64), "{$}", "").Replace(path)
+		"{app}", ids["app"], "{worker}", ids["worker"], "{port}", "80", "{name...}", "x", "{key}", "k", "{sha256}", strings.Repeat("0", 64), "{$}", "").Replace(path)
 	return method, path + queries()[pattern]
 }
 
@@ -312,7 +318,7 @@ func TestEveryWayInWithEveryKey(t *testing.T) {
 			// opens only its own.
 			got := d.ask(pattern, kind, kind == "sandbox")
 			switch {
-			case may && (got.status == http.StatusUnauthorized || got.status == http.StatusForbidden):
+			case may && (got.status == http.StatusUnauthorized || got.status == http.StatusForbidden && !ofTheLaw(got.code)):
 				t.Errorf("%s refuses %s: %d %s", pattern, kind, got.status, got.body)
 			case !may && kind == "none" && got.status != http.StatusUnauthorized:
 				t.Errorf("%s without a key: %d %s", pattern, got.status, got.body)
@@ -322,6 +328,10 @@ func TestEveryWayInWithEveryKey(t *testing.T) {
 		}
 	}
 }
+
+// ofTheLaw reports whether a code is that of a decision about the fleet, which
+// is 403 too: whoever gets it was let in.
+func ofTheLaw(code string) bool { return slices.Contains(governor.Codes(), code) }
 
 // TestNobodySeesWhatIsAnothers walks every route with the ids of somebody else:
 // they are answered as ids that nobody has are, and nothing of theirs is shown.

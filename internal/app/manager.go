@@ -122,9 +122,13 @@ func newManaging(ctx context.Context, s cli.Start, log *slog.Logger) (_ *managin
 	if err != nil {
 		return nil, err
 	}
+	fleet, err := fleetTerms(cfg, figures)
+	if err != nil {
+		return nil, err
+	}
 	m, err := manager.New(manager.Config{
 		Store: observed, Queue: q, Blobs: kept.blobs, Outputs: kept.outputs, Logger: log, ID: id, Alone: !cfg.Shared(), LeaseTerm: cfg.LeaseTerm,
-		Data: cfg.ManagerDir(), MinDisk: int64(cfg.MinDisk), Observer: figures, Tracer: tracer, RunTerms: runs, SandboxTerms: sandboxTerms(cfg),
+		Data: cfg.ManagerDir(), MinDisk: int64(cfg.MinDisk), Observer: figures, Tracer: tracer, RunTerms: runs, SandboxTerms: sandboxTerms(cfg), FleetTerms: fleet,
 		SessionTerms: manager.SessionTerms{Age: cfg.Sandboxes.SessionAge, Idle: cfg.Sandboxes.SessionIdle, OnStop: session.OnStop(cfg.Sandboxes.SessionsOnStop)},
 		Retention: manager.Retention{
 			Jobs: cfg.Keep.Jobs, Events: cfg.Keep.Events, Output: cfg.Keep.Output, Snapshots: cfg.Keep.Snapshots,
@@ -183,7 +187,7 @@ func managerDoor(s cli.Start, mg *managing, log *slog.Logger) (*httpapi.API, *wi
 		return nil, nil, err
 	}
 	api, err := httpapi.New(httpapi.Config{
-		Manager: m, Access: m, DirectorKey: director, Keeper: m, Sessions: m.Sessions, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
+		Manager: m, Access: m, DirectorKey: director, Keeper: m, Sessions: m.Sessions, Fleet: m.Fleet, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
 	})
 	if err != nil {
 		return nil, nil, err

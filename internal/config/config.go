@@ -72,6 +72,8 @@ type Config struct {
 	Runs Runs
 	// Sandboxes is how sandboxes are kept.
 	Sandboxes Sandboxes
+	// Fleet is how the fleet is governed.
+	Fleet Fleet
 
 	// Keep is how long what is over is kept.
 	Keep Keep

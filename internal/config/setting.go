@@ -55,7 +55,7 @@ func some(to func(*Config) *string) func(*Config) value {
 
 // settings is the table.
 func settings() []setting {
-	return slices.Concat(serverSettings(), accessSettings(), s3Settings(), workerSettings(), limitSettings(), queueSettings(), runSettings(), sandboxSettings(), retentionSettings(), sharedSettings())
+	return slices.Concat(serverSettings(), accessSettings(), s3Settings(), workerSettings(), limitSettings(), queueSettings(), runSettings(), sandboxSettings(), fleetSettings(), retentionSettings(), sharedSettings())
 }
 
 const maxPort = 65535

@@ -4,15 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 
+	"github.com/aurea-dev/aurea/internal/audit"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // What became of what was decided.
 const (
-	outcomeDone   = "done"
-	outcomeDenied = "denied"
+	outcomeDone   = audit.Done
+	outcomeDenied = audit.Denied
 )
 
 // entry is a decision for the audit.
@@ -29,8 +31,29 @@ type entry struct {
 
 // audit writes a decision down, in the transaction that it is made in.
 func (g *Governor) audit(ctx context.Context, tx store.Tx, e entry) error {
-	_, _, _ = ctx, tx, e
-	return nil
+	r := &audit.Record{
+		At: g.now(), Category: audit.Policy, Action: e.action, Message: e.message, Source: "governor", Actor: actor(ctx), Target: e.target,
+		Outcome: e.outcome, Before: e.before, After: e.after, Metadata: e.meta,
+	}
+	if e.about != "" {
+		if r.Metadata == nil {
+			r.Metadata = map[string]string{}
+		}
+		r.Metadata["decision"] = e.about
+	}
+	switch {
+	case e.action == DenyKillSwitch:
+		r.Category, r.Severity = audit.KillSwitch, audit.Warning
+	case strings.HasPrefix(e.action, "quarantine") || strings.HasSuffix(e.action, "_quarantined"):
+		r.Category, r.Severity = audit.Quarantine, audit.Warning
+	case e.action == RejectSignature || e.action == RejectReplay || e.action == DenyDepthSpoof || e.action == "resource_breach":
+		r.Category, r.Severity = audit.Violation, audit.Critical
+	case e.action == "contract_put" || strings.HasPrefix(e.action, "manifest_key"):
+		r.Category = audit.Config
+	case e.outcome == outcomeDenied:
+		r.Severity = audit.Warning
+	}
+	return tx.Audit().Append(ctx, r)
 }
 
 // paperMeta is what the audit keeps of a paper: nothing of the state that a

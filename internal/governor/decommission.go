@@ -112,3 +112,12 @@ func orNone(s string) string {
 	}
 	return s
 }
+
+// Below lists all workers below that were taken out of service with it.
+func (d *Decommission) Below() []string {
+	ids := []string{}
+	for i := range d.Children {
+		ids = append(append(ids, d.Children[i].WorkerID), d.Children[i].Below()...)
+	}
+	return ids
+}

@@ -55,6 +55,8 @@ type Config struct {
 	// Stopped says whether a switch is engaged that stops the subject, and why;
 	// nil is never.
 	Stopped func(ctx context.Context, tx store.Tx, s Subject) (reason string, stopped bool, err error)
+	// Demand refuses new work while the manager cannot take it; nil is never.
+	Demand func(ctx context.Context) error
 	// Leads says whether this manager does what has its time.
 	Leads  func() bool
 	Now    func() time.Time
@@ -211,9 +213,13 @@ func visible(ctx context.Context, tx store.Tx, id string) (manifest.Worker, erro
 	if err != nil {
 		return manifest.Worker{}, err
 	}
+	missing := fault.New(fault.NotFound, "The fleet has no worker %.40q.", id)
+	if !manifest.ValidID(id) {
+		return manifest.Worker{}, missing
+	}
 	w, err := tx.Fleet().Get(ctx, id)
 	if fault.Is(err, fault.NotFound) || err == nil && !sees(c, &w) {
-		return manifest.Worker{}, fault.New(fault.NotFound, "The fleet has no worker %.40q.", id)
+		return manifest.Worker{}, missing
 	}
 	return w, err
 }

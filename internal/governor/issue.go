@@ -31,6 +31,12 @@ func (g *Governor) Issue(ctx context.Context, a Asked) (m manifest.Manifest, err
 	if err != nil {
 		return m, err
 	}
+	if err := g.demand(ctx); err != nil {
+		return m, err
+	}
+	if a.ParentID != "" && !manifest.ValidID(a.ParentID) {
+		a.ParentID = nobody
+	}
 	state, err := manifest.CanonicalState(a.State)
 	if err != nil {
 		return m, err
@@ -59,6 +65,16 @@ func (g *Governor) Issue(ctx context.Context, a Asked) (m manifest.Manifest, err
 		return tx.Events().Append(ctx, happened(&w, event.FleetIssued, actor(ctx), g.now(), map[string]any{"parent_id": m.ParentID, "depth": m.Depth, "contract": w.Terms.Contract}))
 	})
 	return m, err
+}
+
+// nobody stands for a parent whose id cannot be one.
+const nobody = "none"
+
+func (g *Governor) demand(ctx context.Context) error {
+	if g.Demand == nil {
+		return nil
+	}
+	return g.Demand(ctx)
 }
 
 // draft is a paper without name and signature, after all that the law asks.
@@ -142,6 +158,9 @@ func limits(r manifest.Resources) sandbox.Limits {
 func (g *Governor) admit(ctx context.Context, m manifest.Manifest) (w manifest.Worker, err error) {
 	c, err := caller(ctx)
 	if err != nil {
+		return w, err
+	}
+	if err := g.demand(ctx); err != nil {
 		return w, err
 	}
 	if m.State, err = manifest.CanonicalState(m.State); err != nil {

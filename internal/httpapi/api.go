@@ -36,7 +36,9 @@ type Config struct {
 	Keeper  Keeper
 	// Sessions looks after sessions.
 	Sessions Sessions
-	Version  string // of the program
+	// Fleet is the fleet and its law.
+	Fleet   Fleet
+	Version string // of the program
 	// Loopback says that the door is bound to loopback; then the Host of every
 	// request is checked.
 	Loopback bool
@@ -123,6 +125,7 @@ func (a *API) registerAll() {
 	a.registerSandboxes()
 	a.registerSessions()
 	a.registerKeys()
+	a.registerFleet()
 	a.mux.HandleFunc("/", a.nowhere)
 }
 

@@ -384,6 +384,16 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 	} {
 		want = append(want, strings.Replace(route, " ", " /api/v1/sessions", 1))
 	}
+	for _, route := range []string{
+		"POST /manifests govern", "POST /workers govern", "GET /workers read", "GET /workers/{worker} read", "DELETE /workers/{worker} govern",
+		"POST /workers/{worker}/heartbeat govern", "POST /workers/{worker}/replicate govern", "POST /workers/{worker}/enforce govern",
+		"POST /workers/{worker}/quarantine govern", "POST /workers/{worker}/notes govern", "POST /workers/{worker}/release govern",
+		"POST /workers/{worker}/terminate govern", "POST /workers/{worker}/deregister govern", "POST /workers/{worker}/decommission govern",
+		"GET /workers/{worker}/forensics read", "POST /kill-all govern", "POST /reap govern", "GET /lineage read", "POST /contracts manage", "GET /contracts read",
+		"GET /templates read", "GET /keys read", "POST /keys manage", "DELETE /keys/{key} manage",
+	} {
+		want = append(want, strings.Replace(route, " ", " /api/v1/fleet", 1))
+	}
 	want = append(want, "GET /api/v1/usage read", "GET /api/v1/snapshots/{snapshot} read", "DELETE /api/v1/snapshots/{snapshot} control",
 		"GET /api/v1/storage/{session} read", "GET /api/v1/storage/{session}/content read", "PUT /api/v1/storage/{session}/content control",
 		"DELETE /api/v1/storage/{session}/content control", "GET /api/v1/storage/{session}/versions read", "GET /api/v1/storage/{session}/diff read")

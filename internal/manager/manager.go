@@ -16,6 +16,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/keeper"
 	"github.com/aurea-dev/aurea/internal/language"
@@ -57,6 +58,7 @@ type Config struct {
 	// SandboxTerms is how sandboxes are kept.
 	SandboxTerms SandboxTerms
 	SessionTerms SessionTerms
+	FleetTerms   FleetTerms
 }
 
 // Manager serves the doors and the workers. It works after Start and until
@@ -72,6 +74,8 @@ type Manager struct {
 	Machines *machinist.Machinist
 	// Sessions looks after sessions.
 	Sessions *lifecycle.Lifecycle
+	// Fleet governs the fleet.
+	Fleet    *governor.Governor
 	outputs  *outputs
 	sessions *sessions
 	keys     *keyring
@@ -122,7 +126,9 @@ func New(cfg Config) (*Manager, error) {
 	m.Keeper = m.newKeeper(cfg.SandboxTerms)
 	m.Machines = m.newMachinist(cfg.SandboxTerms)
 	m.Sessions = m.newSessions(cfg.SessionTerms)
-	return m, nil
+	var err error
+	m.Fleet, err = m.newGovernor(cfg.FleetTerms)
+	return m, err
 }
 
 // Start begins to lead: to schedule and to reap.
@@ -142,6 +148,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		func() error { return m.Keeper.Start(ctx) },
 		func() error { return m.Machines.Start(ctx) },
 		func() error { return m.Sessions.Start(ctx) },
+		func() error { return m.Fleet.Start(ctx) },
 	} {
 		if err := m.patiently(ctx, step); err != nil {
 			return fmt.Errorf("start manager: %w", err)
@@ -171,6 +178,7 @@ func (m *Manager) Stop() {
 	m.stop(errStopped)
 	m.Runner.Stop() // before the streams close: what is at workers is not lost
 	m.Sessions.Stop()
+	m.Fleet.Stop()
 	m.Machines.Stop() // before the keeper, which it asks
 	m.Keeper.Stop()
 	m.sessions.closeAll()

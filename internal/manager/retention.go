@@ -66,7 +66,7 @@ func (m *Manager) Collect(ctx context.Context, dry bool) (c job.Collection, err 
 	if p.fence == 0 && !dry {
 		return c, fault.New(fault.Unavailable, "another manager leads; ask that one").WithCode("not_leader")
 	}
-	for _, step := range []func(context.Context) error{p.plans, p.runs, p.sandboxes, p.machines, p.events, p.workers, p.outputs, p.blobs} {
+	for _, step := range []func(context.Context) error{p.plans, p.runs, p.sandboxes, p.machines, p.fleet, p.events, p.workers, p.outputs, p.blobs} {
 		if err := step(ctx); err != nil {
 			return p.result, err
 		}

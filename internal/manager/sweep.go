@@ -38,6 +38,9 @@ func (p *pass) blobs(ctx context.Context) error {
 	if err := p.fileBlobs(ctx, unwanted); err != nil {
 		return err
 	}
+	if err := p.fleetBlobs(ctx, unwanted); err != nil {
+		return err
+	}
 	for digest, size := range unwanted {
 		removed := p.dry
 		if !p.dry {

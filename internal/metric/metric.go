@@ -38,6 +38,7 @@ type Metrics struct {
 	commits  prometheus.Histogram
 	failures prometheus.Counter
 	views    prometheus.Histogram
+	enforced *prometheus.CounterVec
 }
 
 // other stands for every value of a label that is one too many.
@@ -53,8 +54,8 @@ func fine() []float64 {
 
 // New makes the figures of a manager of the given version.
 func New(version string) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), runs: newRunFigures()}
-	m.registry.MustRegister(m.runs.collectors()...)
+	m := &Metrics{registry: prometheus.NewRegistry(), runs: newRunFigures(), enforced: newEnforced()}
+	m.registry.MustRegister(append(m.runs.collectors(), m.enforced)...)
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}

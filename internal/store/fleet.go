@@ -58,6 +58,7 @@ type FleetFilter struct {
 	Owner, Contract, Parent string
 	States                  []manifest.State
 	Quarantined             bool      // only those under quarantine
+	Bundled                 bool      // only those of which something was put aside
 	Before                  time.Time // only those whose paper is older
 	Limit                   int       // 0 is 1000
 }

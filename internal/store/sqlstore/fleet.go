@@ -221,6 +221,9 @@ func (t fleet) List(ctx context.Context, f store.FleetFilter) ([]manifest.Worker
 	if f.Quarantined {
 		c.terms = append(c.terms, "quarantined = 1")
 	}
+	if f.Bundled {
+		c.terms = append(c.terms, `body LIKE '%"bundle":%'`)
+	}
 	if !f.Before.IsZero() {
 		c.add("issued_at < ?", micros(f.Before))
 	}

@@ -104,7 +104,7 @@ func testFleetLists(t *testing.T, db Database) {
 	}
 	all["launching"].Manifest.ParentID, all["launching"].ExpiresAt = "running", moment(30)
 	all["running"].HeartbeatAt, all["running"].ExpiresAt, all["running"].Sandbox = moment(20), moment(40), "there"
-	all["running"].Quarantine = &manifest.Quarantine{Status: manifest.QuarantineOn, Notes: []manifest.Note{}}
+	all["running"].Quarantine = &manifest.Quarantine{Status: manifest.QuarantineOn, Notes: []manifest.Note{}, Bundle: &manifest.Bundle{Record: "r"}}
 	all["fallen"].State, all["fallen"].HeartbeatAt, all["fallen"].Sandbox, all["fallen"].Terms.Contract = manifest.Running, moment(10), "gone", "d"
 	all["ended"].EndedAt, all["older"].State, all["older"].EndedAt = moment(9), manifest.Ended, moment(8)
 	there, gone := newSandbox(t, "o", ""), newSandbox(t, "o", "")
@@ -136,6 +136,7 @@ func testFleetLists(t *testing.T, db Database) {
 	ids("of a contract", "fallen ", list(store.FleetFilter{Owner: "o", Contract: "d"}))
 	ids("children", "launching ", list(store.FleetFilter{Parent: "running"}))
 	ids("under quarantine", "running ", list(store.FleetFilter{Quarantined: true}))
+	ids("with something put aside", "running ", list(store.FleetFilter{Bundled: true}))
 	ids("in states", "ending launching ", list(store.FleetFilter{States: []manifest.State{manifest.Launching, manifest.Ending}}))
 	ids("a page", "running ", list(store.FleetFilter{Before: moment(4), Limit: 1}))
 	ids("stale", "fallen ", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Stale(ctx, moment(20), 10) })
