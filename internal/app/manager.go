@@ -19,6 +19,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/machinesapi"
 	"github.com/aurea-dev/aurea/internal/manager"
 	"github.com/aurea-dev/aurea/internal/metric"
+	"github.com/aurea-dev/aurea/internal/notary"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/service"
@@ -67,6 +68,7 @@ type managing struct {
 	manager *manager.Manager
 	figures *metric.Metrics
 	tracer  *trace.Tracer
+	notary  *notary.Notary
 }
 
 // managerParts makes the parts of a manager, in the order in which they start.
@@ -90,7 +92,7 @@ func managerParts(ctx context.Context, s cli.Start, log *slog.Logger) (parts []s
 	if err != nil {
 		return nil, err
 	}
-	return append(append(parts, managerPart(mg.manager)), doors...), nil
+	return append(append(parts, managerPart(mg.manager), notaryPart(mg.notary)), doors...), nil
 }
 
 // newManaging makes a manager over what it keeps, and starts nothing.
@@ -140,7 +142,11 @@ func newManaging(ctx context.Context, s cli.Start, log *slog.Logger) (_ *managin
 	}
 	figures.Ask(m)
 	figures.AskRuns(m)
-	return &managing{kept: kept, manager: m, figures: figures, tracer: tracer}, nil
+	signs, err := notary.Open(notary.Config{Store: observed, Keys: cfg.KeyDir(), Dir: cfg.ManagerDir(), Keep: cfg.Keep.Audit, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return &managing{kept: kept, manager: m, figures: figures, tracer: tracer, notary: signs}, nil
 }
 
 // What is kept without a setting: workers that are away, so that they can come
@@ -158,6 +164,16 @@ func managerPart(m *manager.Manager) service.Part {
 		ready()
 		<-ctx.Done()
 		m.Stop()
+		return context.Cause(ctx)
+	})}
+}
+
+// notaryPart signs checkpoints of the audit.
+func notaryPart(n *notary.Notary) service.Part {
+	return service.Part{Name: "notary", Service: service.NewFunc(func(ctx context.Context, ready func()) error {
+		ready()
+		n.Run(ctx)
+		<-ctx.Done() // Run ends early where the store does
 		return context.Cause(ctx)
 	})}
 }
@@ -187,7 +203,7 @@ func managerDoor(s cli.Start, mg *managing, log *slog.Logger) (*httpapi.API, *wi
 		return nil, nil, err
 	}
 	api, err := httpapi.New(httpapi.Config{
-		Manager: m, Access: m, DirectorKey: director, Keeper: m, Sessions: m.Sessions, Fleet: m.Fleet, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
+		Manager: m, Access: m, DirectorKey: director, Keeper: m, Sessions: m.Sessions, Audit: mg.notary, Fleet: m.Fleet, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
 	})
 	if err != nil {
 		return nil, nil, err

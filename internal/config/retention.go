@@ -9,6 +9,7 @@ type Keep struct {
 	Output     time.Duration
 	Snapshots  time.Duration
 	Workspaces time.Duration
+	Audit      time.Duration
 }
 
 func retentionSettings() []setting {
@@ -31,5 +32,7 @@ func retentionSettings() []setting {
 			func(c *Config) *time.Duration { return &c.Keep.Snapshots }),
 		row("keep_workspaces", "AUREA_KEEP_WORKSPACES", "keep-workspaces", []Role{Up, Worker}, "how long a worker keeps the workspaces of jobs that ended",
 			func(c *Config) *time.Duration { return &c.Keep.Workspaces }),
+		row("keep_audit", "AUREA_KEEP_AUDIT", "keep-audit", manager, "how long the records of the audit are kept before a director may purge them; nothing else removes them",
+			func(c *Config) *time.Duration { return &c.Keep.Audit }),
 	}
 }

@@ -65,7 +65,7 @@ func variables() []variable {
 		{name: "SANDBOX_MEMORY_MB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("MiB")},
 		{name: "SANDBOX_MEMORY_GB", standing: Alias, of: "SANDBOX_MEMORY_LIMIT", convert: inUnits("GiB")},
 		{name: "SANDBOX_DISK_GB", standing: Alias, of: "AUREA_DISK_LIMIT", convert: inUnits("GiB")},
-		{name: "AUDIT_LOG_RETENTION_DAYS", standing: Alias, of: "AUREA_KEEP_EVENTS", convert: days},
+		{name: "AUDIT_LOG_RETENTION_DAYS", standing: Alias, of: "AUREA_KEEP_AUDIT", convert: days},
 		{name: "AWS_ENDPOINT_URL", standing: Alias, of: "AWS_ENDPOINT_URL_S3", convert: asIs},
 		{name: "AWS_DEFAULT_REGION", standing: Alias, of: "AWS_REGION", convert: asIs},
 		{name: "SANDBOX_TIMEOUT_MS", standing: Alias, of: "AUREA_SESSION_AGE", convert: milliseconds},

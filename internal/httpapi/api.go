@@ -37,7 +37,9 @@ type Config struct {
 	// Sessions looks after sessions.
 	Sessions Sessions
 	// Fleet is the fleet and its law.
-	Fleet   Fleet
+	Fleet Fleet
+	// Audit looks after the audit.
+	Audit   Auditor
 	Version string // of the program
 	// Loopback says that the door is bound to loopback; then the Host of every
 	// request is checked.
@@ -124,6 +126,7 @@ func (a *API) registerAll() {
 	a.registerBuild()
 	a.registerSandboxes()
 	a.registerSessions()
+	a.registerAudit()
 	a.registerKeys()
 	a.registerFleet()
 	a.mux.HandleFunc("/", a.nowhere)

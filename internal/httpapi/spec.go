@@ -41,6 +41,7 @@ func describe(api *huma.OpenAPI) {
 		{Name: "events", Description: "The record, as it grows."},
 		{Name: "evidence", Description: "What ran, what it said, what it left."},
 		{Name: "queue", Description: "How much there is to do, and who does it."},
+		{Name: "audit", Description: "What was decided and who acted, in a log that cannot be bent unseen."},
 		{Name: "system", Description: "How the whole is doing."},
 	}
 }

@@ -1,7 +1,9 @@
 package notary
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,54 +17,52 @@ import (
 	"github.com/aurea-dev/aurea/internal/audit"
 )
 
-// The files of a notary: the key that signs, what checks its signatures, and
-// the last checkpoint that was signed.
+// The files of a notary: the key that signs, and the last checkpoint that was
+// signed.
 const (
 	keyFile  = "audit.key"
-	pubFile  = "audit.pub"
 	lastFile = "audit.checkpoint"
 )
 
 // openKey reads the key, or makes one.
 func (n *Notary) openKey() error {
-	secret, err := n.read(keyFile)
-	if err != nil {
-		return err
-	}
-	if secret == "" {
-		if secret, err = n.makeKey(); err != nil {
-			return err
+	b, err := os.ReadFile(filepath.Join(n.Keys, keyFile))
+	secret := strings.TrimSpace(string(b))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		var name [6]byte
+		_, _ = rand.Read(name[:]) // never fails: crypto/rand ends the process instead
+		if secret, _, err = note.GenerateKey(rand.Reader, "aurea.audit/"+hex.EncodeToString(name[:])); err == nil {
+			err = write(filepath.Join(n.Keys, keyFile), secret+"\n")
 		}
+	case err == nil && secret == "":
+		err = errors.New("it is empty")
 	}
-	if n.signer, err = note.NewSigner(secret); err != nil {
-		return fmt.Errorf("read the key of the audit in %s: %w", n.Dir, err)
+	if err == nil {
+		n.signer, err = note.NewSigner(secret)
 	}
-	if n.vkey, err = n.read(pubFile); err != nil {
-		return err
+	if err == nil {
+		n.vkey, err = publicOf(n.signer.Name(), secret)
 	}
-	if n.key, err = note.NewVerifier(n.vkey); err != nil {
-		return fmt.Errorf("read the public key of the audit in %s: %w", n.Dir, err)
+	if err == nil {
+		n.key, err = note.NewVerifier(n.vkey)
 	}
-	if n.key.Name() != n.signer.Name() || n.key.KeyHash() != n.signer.KeyHash() {
-		return fmt.Errorf("the files %s and %s in %s are not of one key", keyFile, pubFile, n.Dir)
+	if err != nil {
+		return fmt.Errorf("open the key of the audit, %s: %w", filepath.Join(n.Keys, keyFile), err)
 	}
 	return nil
 }
 
-func (n *Notary) makeKey() (string, error) {
-	var name [6]byte
-	_, _ = rand.Read(name[:]) // never fails: crypto/rand ends the process instead
-	secret, public, err := note.GenerateKey(rand.Reader, "aurea.audit/"+hex.EncodeToString(name[:]))
-	if err != nil {
-		return "", fmt.Errorf("make the key of the audit: %w", err)
+// publicOf returns what checks the signatures of a secret: its last field is
+// the seed, behind a byte that says that it is one of Ed25519.
+func publicOf(name, secret string) (string, error) {
+	_, last, _ := strings.Cut(strings.TrimPrefix(secret, "PRIVATE+KEY+"+name+"+"), "+") // which may have some itself
+	seed, err := base64.StdEncoding.DecodeString(last)
+	if err != nil || len(seed) != 1+ed25519.SeedSize {
+		return "", errors.New("it is not one of Ed25519")
 	}
-	// The secret last: with it the pair is whole.
-	for _, f := range []struct{ name, text string }{{pubFile, public}, {keyFile, secret}} {
-		if err := n.write(f.name, f.text+"\n"); err != nil {
-			return "", err
-		}
-	}
-	return secret, nil
+	public, _ := ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey) // it is one
+	return note.NewEd25519VerifierKey(name, public)
 }
 
 // readLast reads the last checkpoint that was signed. One that was changed
@@ -86,22 +86,13 @@ func (n *Notary) readLast() error {
 	return nil
 }
 
-func (n *Notary) writeLast(text string) error { return n.write(lastFile, text) }
-
-// read returns the first line of a file, or "" where there is none.
-func (n *Notary) read(name string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(n.Dir, name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read the key of the audit: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-}
+func (n *Notary) writeLast(text string) error { return write(filepath.Join(n.Dir, lastFile), text) }
 
 // write writes a file of mode 0600, whole or not at all.
-func (n *Notary) write(name, text string) error {
-	f, err := os.CreateTemp(n.Dir, ".new-*") // of mode 0600
+func write(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // of mode 0600
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.WriteString(text)
@@ -112,10 +103,10 @@ func (n *Notary) write(name, text string) error {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(n.Dir, name))
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }

@@ -24,8 +24,9 @@ import (
 // Config is what a notary is made of.
 type Config struct {
 	Store store.Store
-	// Dir is a folder of the manager's own, for the key and the last checkpoint.
-	Dir string
+	// Keys is the folder of the manager's keys, and Dir one for its last
+	// checkpoint: that belongs to this installation, and into no backup.
+	Keys, Dir string
 	// Keep is how long records are kept before they may be purged; 0 is for good.
 	Keep   time.Duration
 	Now    func() time.Time

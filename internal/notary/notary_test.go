@@ -44,7 +44,7 @@ func (d *stand) ctx() context.Context {
 
 func (d *stand) open(now func() time.Time, keep time.Duration) *notary.Notary {
 	d.t.Helper()
-	n, err := notary.Open(notary.Config{Store: d.s, Dir: d.dir, Keep: keep, Now: now, Logger: slog.New(slog.DiscardHandler)})
+	n, err := notary.Open(notary.Config{Store: d.s, Keys: d.dir, Dir: d.dir, Keep: keep, Now: now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -274,12 +274,16 @@ func TestBentLogIsNotSigned(t *testing.T) {
 	t.Parallel()
 	server := start(t)
 	for name, attack := range map[string]func(d *stand){
-		"what is new":       func(d *stand) { d.bend(`UPDATE audit SET actor = 'x' WHERE seq = 21`) },
-		"the hash of it":    func(d *stand) { d.bend(`DELETE FROM audit_leaf WHERE seq = 21`) },
-		"the past":          func(d *stand) { d.rewrite(append([]audit.Record{*record("first")}, d.records()...)) },
-		"the tree":          func(d *stand) { d.bend(`UPDATE audit_tree SET peaks = (SELECT hashes FROM audit_leaf WHERE seq = 4), size = 7`) },
-		"all, for less":     func(d *stand) { d.rewrite(d.records()[:3]) },
-		"a hash in the row": func(d *stand) { d.bend(`UPDATE audit_leaf SET hashes = (SELECT hashes FROM audit_leaf WHERE seq = 20) WHERE seq = 16`) },
+		"what is new":    func(d *stand) { d.bend(`UPDATE audit SET actor = 'x' WHERE seq = 21`) },
+		"the hash of it": func(d *stand) { d.bend(`DELETE FROM audit_leaf WHERE seq = 21`) },
+		"the past":       func(d *stand) { d.rewrite(append([]audit.Record{*record("first")}, d.records()...)) },
+		"the tree": func(d *stand) {
+			d.bend(`UPDATE audit_tree SET peaks = (SELECT hashes FROM audit_leaf WHERE seq = 4), size = 7`)
+		},
+		"all, for less": func(d *stand) { d.rewrite(d.records()[:3]) },
+		"a hash in the row": func(d *stand) {
+			d.bend(`UPDATE audit_leaf SET hashes = (SELECT hashes FROM audit_leaf WHERE seq = 20) WHERE seq = 16`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -458,7 +462,7 @@ func TestPurge(t *testing.T) {
 func TestFilesOfTheNotary(t *testing.T) {
 	t.Parallel()
 	each(t, nil, func(t *testing.T, d *stand) {
-		for _, name := range []string{"audit.key", "audit.pub", "audit.checkpoint"} {
+		for _, name := range []string{"audit.key", "audit.checkpoint"} {
 			info, err := os.Stat(filepath.Join(d.dir, name))
 			if err != nil || info.Mode().Perm() != 0o600 {
 				t.Errorf("%s: %v, %v", name, info, err)
@@ -476,7 +480,7 @@ func TestFilesOfTheNotary(t *testing.T) {
 		if err := os.WriteFile(last, bytes.Replace(good, []byte("\n20\n"), []byte("\n10\n"), 1), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := notary.Open(notary.Config{Store: d.s, Dir: d.dir}); err == nil {
+		if _, err := notary.Open(notary.Config{Store: d.s, Keys: d.dir, Dir: d.dir}); err == nil {
 			t.Error("a checkpoint that was changed was taken")
 		}
 	})

@@ -54,6 +54,9 @@ func allow(ctx context.Context, a policy.Action) (policy.Caller, error) {
 	if !c.May(a) {
 		return c, fault.New(fault.Denied, "a key of kind %q may not do this; it needs the permission %q", c.Kind, a)
 	}
+	if !c.SeesAll() {
+		return c, fault.New(fault.Denied, "this key sees only what is its owner's, and the audit is about everybody")
+	}
 	return c, nil
 }
 
