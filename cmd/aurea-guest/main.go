@@ -52,9 +52,6 @@ func run() error {
 	if err := inside.KeepPrivileges(); err != nil {
 		return err
 	}
-	if err := inside.WaitQuietly(); err != nil {
-		return err
-	}
 	engine, err := inside.New(os.Stdin, os.Stdout, processes)
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/guest/wire"
 )
@@ -89,8 +91,10 @@ func New(in io.Reader, out io.Writer, processes int64) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.system = newLinux(e, trees)
-	return e, nil
+	l := newLinux(e, trees)
+	e.system = l
+	time.AfterFunc(quietAfter, func() { _ = l.quieten() }) // one that stays costs time and nothing else
+	return e, standard(syscall.SIGCHLD)
 }
 
 func newEngine(in io.Reader, out io.Writer) *Engine {
