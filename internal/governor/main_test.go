@@ -37,6 +37,12 @@ var server *pgtest.Server
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	// A story is told one step after the other, over a real database.
+	// -rapid.checks still overrides this.
+	if err := flag.Set("rapid.checks", "30"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
 	flag.Parse()
 	reason := pgtest.Missing()
 	if reason != "" && os.Getenv("CI") == "true" {
@@ -105,6 +111,9 @@ type testingT interface {
 	Fatalf(format string, args ...any)
 	Errorf(format string, args ...any)
 }
+
+// stageHost is a worker in memory, for tests that change some of what it does.
+type stageHost struct{ *dispatchtest.Boxes }
 
 // stage is a governor over a real keeper and a real database, with a worker in
 // memory, under a clock that tests turn.

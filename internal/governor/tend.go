@@ -40,7 +40,7 @@ func (g *Governor) tend(ctx context.Context) {
 		if g.Alone && before.Before(begun) {
 			before = begun // what is older is an earlier life's
 		}
-		g.sweep(ctx, before)
+		g.Sweep(ctx, before)
 		if now.Sub(reaped) >= reapEvery {
 			reaped = now
 			if _, err := g.Reap(ctx, 0); err != nil && ctx.Err() == nil {
@@ -51,9 +51,9 @@ func (g *Governor) tend(ctx context.Context) {
 	}
 }
 
-// sweep ends what has no right to be there any more: those whose time is over,
+// Sweep ends what has no right to be there any more: those whose time is over,
 // whose sandbox is gone, and what was on its way before a time.
-func (g *Governor) sweep(ctx context.Context, before time.Time) {
+func (g *Governor) Sweep(ctx context.Context, before time.Time) {
 	for _, s := range []struct {
 		what string
 		list func(tx store.Tx) ([]manifest.Worker, error)
