@@ -33,6 +33,9 @@ const (
 type Options struct {
 	// Key is shown to the server; a server on loopback needs none.
 	Key string
+	// Director is the secret of a director, sent along with every request; "" is
+	// none.
+	Director string
 	// HTTP makes the requests; nil is a client of our own. Its Timeout must be
 	// 0, because streams last: bound calls by their context.
 	HTTP *http.Client
@@ -40,9 +43,10 @@ type Options struct {
 
 // Client is a connection to a manager.
 type Client struct {
-	base *url.URL
-	key  string
-	http *http.Client
+	base     *url.URL
+	key      string
+	director string
+	http     *http.Client
 }
 
 // New returns a client of the manager at server, such as
@@ -55,7 +59,7 @@ func New(server string, opts Options) (*Client, error) {
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
 		return nil, fmt.Errorf("server %q is not a URL such as %s", server, DefaultServer)
 	}
-	c := &Client{base: base, key: opts.Key, http: opts.HTTP}
+	c := &Client{base: base, key: opts.Key, director: opts.Director, http: opts.HTTP}
 	if c.http == nil {
 		c.http = &http.Client{
 			Transport: http.DefaultTransport.(*http.Transport).Clone(), //nolint:forcetypeassert // the standard library's own
@@ -164,6 +168,9 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	req.Header.Set("Accept", r.accept)
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if c.director != "" {
+		req.Header.Set("X-Director-Key", c.director)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {

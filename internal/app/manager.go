@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/term"
@@ -198,7 +197,7 @@ func managerDoors(s cli.Start, mg *managing, log *slog.Logger) ([]service.Part, 
 // managerDoor puts the doors together behind one guard.
 func managerDoor(s cli.Start, mg *managing, log *slog.Logger) (*httpapi.API, *wire.Door, error) {
 	cfg, m := s.Config, mg.manager
-	director, err := directorKey(cfg)
+	director, err := cfg.LoadDirectorKey()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -210,26 +209,9 @@ func managerDoor(s cli.Start, mg *managing, log *slog.Logger) (*httpapi.API, *wi
 	}
 	door := wire.Handler(m, log)
 	api.Mount("/wire/", policy.Host, door)
-	api.Join("/v1/", machinesapi.New(machinesapi.Config{Machinist: m.Machines, Caller: api.Caller, Logger: log}))
+	api.Join("/v1/", machinesapi.New(machinesapi.Config{Machinist: m.Machines, Caller: api.Caller, Demand: m.DemandIntake, Logger: log}))
 	api.Oversee("GET /metrics", mg.figures.Handler())
 	return api, door, nil
-}
-
-// directorKey returns the director's secret; "" where there is none.
-func directorKey(cfg *config.Config) (string, error) {
-	const least, most = 16, 512
-	if cfg.Access.DirectorKeyFile == "" {
-		return cfg.Access.DirectorKey.Reveal(), nil
-	}
-	text, err := os.ReadFile(cfg.Access.DirectorKeyFile)
-	if err != nil {
-		return "", fmt.Errorf("read the director's key: %w", err)
-	}
-	secret := strings.TrimSpace(string(text))
-	if len(secret) < least || len(secret) > most {
-		return "", fmt.Errorf("the director's key in %s must have from %d to %d characters", cfg.Access.DirectorKeyFile, least, most)
-	}
-	return secret, nil
 }
 
 // makeKeys makes the keys that a manager needs which others can reach. Each

@@ -158,6 +158,8 @@ func (inv *invocation) root() *cobra.Command {
 		inv.roleCommand(config.Bridge, "Start a bridge alone", inv.program.Bridge),
 		inv.runCommand(), inv.sandboxCommand(), inv.languagesCommand(), inv.poolCommand(), inv.prdCommand(), inv.jobsCommand(), inv.eventsCommand(), inv.auditCommand(), inv.gcCommand(), inv.imageCommand(), inv.configCommand(), inv.healthCommand(), inv.doctorCommand(), inv.diagnoseCommand(),
 		inv.versionCommand(), inv.openAPICommand())
+	root.AddCommand(inv.keyCommand())
+	root.AddCommand(inv.pauseCommands()...)
 	if inv.program.More != nil {
 		root.AddCommand(inv.program.More()...)
 	}

@@ -91,7 +91,11 @@ func (inv *invocation) asking(cmd *cobra.Command, run func(ctx context.Context, 
 		if err != nil {
 			return err
 		}
-		c, err := client.New(cfg.Server, client.Options{Key: key})
+		director, err := cfg.LoadDirectorKey()
+		if err != nil {
+			return err
+		}
+		c, err := client.New(cfg.Server, client.Options{Key: key, Director: director})
 		if err != nil {
 			return usage(cmd, "%s", err)
 		}

@@ -1,6 +1,11 @@
 package config
 
-import "path/filepath"
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+)
 
 // Access is who is let in, how, and how often.
 type Access struct {
@@ -24,18 +29,18 @@ type Rates struct {
 const maxRate = 100_000_000
 
 func accessSettings() []setting {
-	own := []Role{Up, Manager}
+	own, who := []Role{Up, Manager}, []Role{Up, Manager, Client}
 	rate := func(key, env, usual, help string, to func(*Config) *int) setting {
 		return setting{key: key, env: env, roles: own, init: usual, help: help, at: func(c *Config) value { return intValue{to(c), 0, maxRate} }}
 	}
 	return []setting{
 		{
-			key: "director_key", env: "DIRECTOR_API_KEY", roles: own,
-			help: "secret, at least 16 characters, that makes a director of who sends it as the header `x-director-key`; while it is set, callers without a key need it to purge and to re-arm",
+			key: "director_key", env: "DIRECTOR_API_KEY", roles: who,
+			help: "secret, at least 16 characters, that makes a director of who sends it as the header `x-director-key`; while it is set, callers without a key need it to purge and to re-arm. Commands send it along",
 			at:   func(c *Config) value { return handedValue{&c.Access.DirectorKey} },
 		},
 		{
-			key: "director_key_file", env: "AUREA_DIRECTOR_KEY_FILE", flag: "director-key-file", roles: own,
+			key: "director_key_file", env: "AUREA_DIRECTOR_KEY_FILE", flag: "director-key-file", roles: who,
 			help: "file that holds the director's secret; the manager's user must be able to read it",
 			at:   text(func(c *Config) *string { return &c.Access.DirectorKeyFile }),
 		},
@@ -64,16 +69,34 @@ func accessSettings() []setting {
 	}
 }
 
+// LoadDirectorKey returns the director's secret: the one that was set, or what
+// its file holds; "" when neither is.
+func (c *Config) LoadDirectorKey() (string, error) {
+	a := &c.Access
+	if a.DirectorKeyFile == "" {
+		return a.DirectorKey.Reveal(), nil
+	}
+	text, err := readSome(a.DirectorKeyFile, maxKeyFile+1)
+	if err != nil {
+		return "", fault.New(fault.Invalid, "read the director's key: %w", err).WithCode("bad_setting")
+	}
+	secret := strings.TrimSpace(string(text))
+	if len(secret) < minDirectorKey || len(secret) > maxDirectorKey || strings.ContainsAny(secret, "\r\n\x00") {
+		return "", bad("director_key_file", "%s must hold one line of %d to %d characters", a.DirectorKeyFile, minDirectorKey, maxDirectorKey)
+	}
+	return secret, nil
+}
+
 // minDirectorKey is the least length of a secret that cannot be guessed.
-const minDirectorKey = 16
+const minDirectorKey, maxDirectorKey = 16, 512
 
 func (c *Config) checkAccess() error {
 	a := &c.Access
 	switch {
 	case a.DirectorKey != "" && a.DirectorKeyFile != "":
 		return bad("director_key", "it is set, and director_key_file too; set only one of them")
-	case a.DirectorKey != "" && len(a.DirectorKey) < minDirectorKey:
-		return bad("director_key", "must have at least %d characters", minDirectorKey)
+	case a.DirectorKey != "" && (len(a.DirectorKey) < minDirectorKey || len(a.DirectorKey) > maxDirectorKey):
+		return bad("director_key", "must have from %d to %d characters", minDirectorKey, maxDirectorKey)
 	case (a.TLSCert == "") != (a.TLSKey == ""):
 		return bad("tls_cert", "a certificate and its key are set together")
 	case a.TLSCert != "" && (!filepath.IsAbs(a.TLSCert) || !filepath.IsAbs(a.TLSKey)):

@@ -91,6 +91,9 @@ const (
 	ManagerStarted Type = "manager.started"
 	KeyCreated     Type = "key.created"
 	KeyRevoked     Type = "key.revoked"
+
+	OrganisationPaused  Type = "organisation.paused"
+	OrganisationResumed Type = "organisation.resumed"
 )
 
 // Event is one stored fact. Seq is its cursor: it follows commit order, so a

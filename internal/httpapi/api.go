@@ -129,6 +129,7 @@ func (a *API) registerAll() {
 	a.registerAudit()
 	a.registerKeys()
 	a.registerFleet()
+	a.registerPause()
 	a.mux.HandleFunc("/", a.nowhere)
 }
 

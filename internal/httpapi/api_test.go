@@ -355,6 +355,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"GET /events read", "GET /health public", "GET /jobs read", "GET /jobs/{id} read", "GET /jobs/{id}/artifacts read",
 		"GET /jobs/{id}/artifacts/{name} read", "GET /jobs/{id}/events read", "GET /jobs/{id}/evidence read", "GET /jobs/{id}/logs read",
 		"GET /jobs/{id}/snapshot read", "GET /ready public", "GET /ws/events read", "GET /ws/job/{id} read", "POST /jobs/{id}/assign control", "POST /jobs/{id}/cancel control",
+		"GET /admin/pause read", "POST /admin/pause stop", "POST /admin/resume rearm",
 		"POST /jobs/{id}/claim work", "POST /jobs/{id}/complete work", "POST /jobs/{id}/heartbeat work", "POST /jobs/{id}/retry control",
 		"POST /build-image manage", "POST /jobs/{id}/stream work", "POST /jobs/{id}/submit work", "POST /jobs/{id}/validate work", "POST /prds submit",
 		"GET /runs read", "GET /runs/{id} read", "GET /runs/{id}/artifacts/{name} read", "GET /runs/{id}/evidence read", "GET /runs/{id}/output read", "POST /run submit", "POST /runs submit",

@@ -11,6 +11,7 @@ import (
 
 // Access looks after who may do what. Each call finds its caller in ctx.
 type Access interface {
+	Organisation
 	CreateKey(ctx context.Context, req policy.KeyRequest) (k policy.Key, secret string, err error)
 	// Keys lists the keys, oldest first.
 	Keys(ctx context.Context) ([]policy.Key, error)

@@ -53,7 +53,7 @@ func (w *ways) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Requ
 // bare lists the first words of the paths that are also served without the
 // version, for clients that know only those.
 func bare() []string {
-	return []string{"prds", "jobs", "events", "ws", "health", "ready", "run", "runs", "build-image"}
+	return []string{"prds", "jobs", "events", "ws", "health", "ready", "run", "runs", "build-image", "admin"}
 }
 
 // route describes one operation.

@@ -72,6 +72,8 @@ type Config struct {
 	Machinist Machinist
 	// Caller says who sends a request. That a token was sent is checked here.
 	Caller func(r *http.Request) (policy.Caller, error)
+	// Demand refuses what is new while nothing is taken in; nil is never.
+	Demand func() error
 	Logger *slog.Logger
 }
 
@@ -157,11 +159,14 @@ func (a *API) route(action policy.Action, do answering) http.Handler {
 		if err == nil && !c.May(action) {
 			err = fault.New(fault.Denied, "a key of kind %q may not do this; it needs the permission %q", c.Kind, action)
 		}
+		if err == nil && action == policy.Submit && r.Method == http.MethodPost && a.cfg.Demand != nil {
+			err = a.cfg.Demand()
+		}
 		if err != nil {
 			a.refuse(w, r, err)
 			return
 		}
-		guard.NoteCaller(r.Context(), c.ID)
+		guard.NoteCaller(r.Context(), c.Actor())
 		status, body, err := do(w, r.WithContext(policy.With(r.Context(), c)))
 		if err != nil {
 			a.refuse(w, r, err)

@@ -7,8 +7,12 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/audit"
+	"github.com/aurea-dev/aurea/internal/build"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -143,3 +147,62 @@ type away struct{ store.Store }
 func (away) View(context.Context, func(store.Tx) error) error {
 	return fault.New(fault.Unavailable, "the database is away")
 }
+
+// TestPause shows what a pause holds back, what it does not, and that it
+// outlives a restart.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	m := open(t, folder)
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	plan := job.PRD{Title: "t", Tasks: []job.Task{{Title: "x"}}}
+	before, err := m.SubmitPRD(local(), plan, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.SetPause(local(), true, " "); !fault.Is(err, fault.Invalid) {
+		t.Errorf("without a reason: %v", err)
+	}
+	if p, err := m.SetPause(local(), true, "an incident"); err != nil || !p.Paused || p.Actor != "local" {
+		t.Fatalf("%+v %v", p, err)
+	}
+	if _, err := m.SetPause(local(), true, "again"); fault.CodeOf(err) != "already_paused" {
+		t.Errorf("twice: %v", err)
+	}
+	m.Stop()
+	m = open(t, folder)
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"a plan": second(m.SubmitPRD(local(), plan, "", "")), "a run": second(m.SubmitRuns(local(), []run.Request{{Code: "1", Language: "python"}}, run.Asked{})),
+		"a claim": second(m.Claim(local(), before.JobIDs[0], "w")), "a build": second(m.BuildImage(local(), "", build.Order{Name: "x", Tag: "y"}, nil, nil)),
+		"a sandbox": third(m.CreateSandbox(local(), live.Request{})),
+	} {
+		if fault.CodeOf(err) != policy.CodePaused || !fault.Is(err, fault.Unavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if leased, err := m.Queue.Lease(t.Context(), job.Worker{ID: "w", Role: job.DefaultRole}, 1); err != nil || len(leased) != 0 {
+		t.Errorf("the queue hands out %v: %v", leased, err)
+	}
+	if j, err := m.Job(local(), before.JobIDs[0]); err != nil || j.ID == "" {
+		t.Errorf("look at a job: %v", err)
+	}
+	if _, err := m.SetPause(local(), false, "it is over"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.SetPause(local(), false, "again"); fault.CodeOf(err) != "not_paused" {
+		t.Errorf("resumed twice: %v", err)
+	}
+	if _, err := m.Claim(local(), before.JobIDs[0], "w"); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	wantAudit(t, m, "no secret", "organisation.paused", "organisation.resumed")
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }

@@ -21,6 +21,9 @@ func (m *Manager) BuildImage(ctx context.Context, worker string, order build.Ord
 	if err := order.Check(); err != nil {
 		return build.Result{}, err
 	}
+	if err := m.DemandIntake(); err != nil {
+		return build.Result{}, err
+	}
 	name, b := m.sessions.builder(worker)
 	if b == nil && worker != "" {
 		return build.Result{}, fault.New(fault.Unavailable, "The worker %q is not connected to this manager, so it cannot build.", worker).WithCode("no_worker")

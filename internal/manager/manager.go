@@ -79,6 +79,7 @@ type Manager struct {
 	outputs  *outputs
 	sessions *sessions
 	keys     *keyring
+	pause    pause
 	started  time.Time
 
 	fence      atomic.Int64 // while this manager leads, else 0
@@ -122,6 +123,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg.RunTerms.Languages = shipped
 	}
 	m := &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}
+	m.sessions.held = func() bool { return m.pause.get().Paused }
 	m.Runner = m.newRunner(cfg.RunTerms)
 	m.Keeper = m.newKeeper(cfg.SandboxTerms)
 	m.Machines = m.newMachinist(cfg.SandboxTerms)
@@ -144,6 +146,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		func() error {
 			return m.tell(ctx, event.Event{Type: event.ManagerStarted, Entity: "manager", EntityID: lead.holder})
 		},
+		func() error { return m.readPause(ctx) }, // before anything is handed out
 		func() error { return m.Runner.Start(ctx) },
 		func() error { return m.Keeper.Start(ctx) },
 		func() error { return m.Machines.Start(ctx) },
@@ -160,6 +163,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.tasks.Go(func() { m.collect(run) })
 	m.tasks.Go(func() { m.noteUses(run) })
 	if !m.Alone {
+		m.tasks.Go(func() { m.followPause(run) })
 		f := &follower{m: m}
 		m.tasks.Go(func() { f.run(run) })
 		m.tasks.Go(func() { f.outputs(run) })

@@ -250,8 +250,12 @@ func eventPage(ctx context.Context, tx store.Tx, f event.Filter, limit int) ([]e
 // when history is collected, or an operator makes it.
 const diskAgain = 30 * time.Second
 
-// demandDisk refuses new work while there is still room for the old to end.
+// demandDisk refuses new work while the organisation is paused, and when there is
+// only just room for the old to end.
 func (m *Manager) demandDisk() error {
+	if err := m.DemandIntake(); err != nil {
+		return err
+	}
 	const most, share = 1 << 30, 20
 	free, size := measureDisk(m.Data)
 	need := m.MinDisk

@@ -35,13 +35,14 @@ func (m *Manager) newRunner(t RunTerms) *runner.Runner {
 
 // runners lists the workers whose command stream is open here.
 func (ss *sessions) runners() []runner.Worker {
+	held := ss.held != nil && ss.held()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	list := make([]runner.Worker, 0, len(ss.byWorker))
 	for _, s := range ss.byWorker {
 		s.mu.Lock()
 		if s.stream != nil {
-			list = append(list, runner.Worker{ID: s.worker.ID, Slots: s.worker.Slots, Drivers: served(&s.worker), Paused: s.paused != "", Runner: s.stream.receiver})
+			list = append(list, runner.Worker{ID: s.worker.ID, Slots: s.worker.Slots, Drivers: served(&s.worker), Paused: held || s.paused != "", Runner: s.stream.receiver})
 		}
 		s.mu.Unlock()
 	}

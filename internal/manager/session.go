@@ -42,6 +42,7 @@ type sessions struct {
 	mu       sync.Mutex
 	byID     map[string]*session
 	byWorker map[string]*session
+	held     func() bool // nothing new is handed out; nil is never
 }
 
 func newSessions() *sessions {

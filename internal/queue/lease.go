@@ -17,7 +17,7 @@ import (
 // models, to one of its drivers, or to nobody in particular: highest priority first, then oldest.
 func (q *Queue) Lease(ctx context.Context, worker job.Worker, most int) (leased []job.Job, err error) {
 	most = min(most, dispatch.MaxLeases)
-	if most <= 0 {
+	if most <= 0 || q.holding() != nil {
 		return nil, nil
 	}
 	err = q.update(ctx, worker.ID, func(t *turn) error {
@@ -76,6 +76,9 @@ func (t *turn) hold(j *job.Job, worker string) {
 // the others get a Conflict.
 func (q *Queue) Claim(ctx context.Context, caller policy.Caller, id, workerID string) (job.Job, error) {
 	if err := job.CheckWord("worker_id", workerID); err != nil {
+		return job.Job{}, err
+	}
+	if err := q.holding(); err != nil {
 		return job.Job{}, err
 	}
 	return q.decide(ctx, caller, "claim", id, func(t *turn, j *job.Job) error {

@@ -55,7 +55,8 @@ type Config struct {
 // transactions in order.
 type Queue struct {
 	cfg     Config
-	leading atomic.Int64 // the fence of Lead
+	leading atomic.Int64          // the fence of Lead
+	held    atomic.Pointer[error] // why nothing is handed out
 }
 
 // New returns a queue.
@@ -89,6 +90,24 @@ func (q *Queue) Lead(fence int64) { q.leading.Store(fence) }
 
 // Leading returns the fence of Lead.
 func (q *Queue) Leading() int64 { return q.leading.Load() }
+
+// Hold keeps the queue from handing out anything, because of err; nil lets it go
+// on. What was handed out goes on, and what is submitted is kept.
+func (q *Queue) Hold(err error) {
+	if err == nil {
+		q.held.Store(nil)
+		return
+	}
+	q.held.Store(&err)
+}
+
+// holding returns why nothing is handed out; nil while it is.
+func (q *Queue) holding() error {
+	if err := q.held.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
 
 // Job returns a job that the caller can see; any other is a fault of kind
 // NotFound, whether it exists or not.

@@ -22,6 +22,9 @@ const capRecheck = time.Second
 // when to look again: at once after a full batch, the zero time when nothing
 // waits for its time.
 func (q *Queue) Schedule(ctx context.Context, fence int64) (assigned int, next time.Time, err error) {
+	if q.holding() != nil {
+		return 0, time.Time{}, nil
+	}
 	err = q.lead(ctx, fence, func(t *turn) error {
 		due, more, err := t.due(ctx)
 		if err != nil {

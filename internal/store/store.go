@@ -83,6 +83,7 @@ type Tx interface {
 	Workers() Workers
 	Records() Records
 	Keys() Keys
+	Organisation() Organisation
 	Leaders() Leaders
 	Replies() Replies
 	Runs() Runs

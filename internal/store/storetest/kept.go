@@ -125,6 +125,18 @@ func testBlobs(t *testing.T, db Database) {
 	}), fault.Invalid)
 }
 
+func testPause(t *testing.T, db Database) {
+	ctx, s := t.Context(), open(t, db)
+	get := func() policy.Pause {
+		return view(t, s, func(tx store.Tx) (policy.Pause, error) { return tx.Organisation().Pause(ctx) })
+	}
+	equal(t, "before the first", get(), policy.Pause{})
+	for _, p := range []policy.Pause{{Paused: true, Reason: "r " + odd, Actor: "a " + odd, At: moment(1)}, {Reason: "on", Actor: "b", At: moment(2)}} {
+		update(t, s, func(tx store.Tx) error { return tx.Organisation().SetPause(ctx, p) })
+		equal(t, "pause", get(), p)
+	}
+}
+
 func testKeys(t *testing.T, db Database) {
 	ctx, s := t.Context(), open(t, db)
 	a, secret := policy.NewKey(policy.Admin, "a "+odd, moment(1))

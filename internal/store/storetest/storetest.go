@@ -53,6 +53,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"records and artifacts are kept for each try", testRecords},
 		{"small blobs are kept with their record", testBlobs},
 		{"keys are kept by hash", testKeys},
+		{"whether the organisation is paused is kept", testPause},
 		{"one leads at a time", testLeaders},
 		{"replies are kept until they are forgotten", testReplies},
 		{"a run is kept through its life", testRunRoundTrip},

@@ -64,7 +64,10 @@ func testViewIsReadOnly(t *testing.T, db Database) {
 			k, _ := policy.NewKey(policy.Admin, "k", moment(0))
 			return tx.Keys().Add(ctx, k)
 		},
-		"Keys.Used":   func(ctx context.Context, tx store.Tx) error { return tx.Keys().Used(ctx, key.ID, moment(1)) },
+		"Keys.Used": func(ctx context.Context, tx store.Tx) error { return tx.Keys().Used(ctx, key.ID, moment(1)) },
+		"Organisation.SetPause": func(ctx context.Context, tx store.Tx) error {
+			return tx.Organisation().SetPause(ctx, policy.Pause{Paused: true})
+		},
 		"Keys.Revoke": func(ctx context.Context, tx store.Tx) error { return tx.Keys().Revoke(ctx, key.ID, moment(1)) },
 		"Leaders.Acquire": func(ctx context.Context, tx store.Tx) error {
 			_, _, err := tx.Leaders().Acquire(ctx, "a", moment(0), time.Minute, true)
