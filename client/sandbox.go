@@ -104,6 +104,7 @@ type SandboxLimits struct {
 // SandboxUsage is what a sandbox has used; nil where that is not known.
 type SandboxUsage struct {
 	CPUSeconds *float64 `json:"cpu_seconds"`
+	Memory     *int64   `json:"memory_bytes"` // now
 	PeakMemory *int64   `json:"peak_memory_bytes"`
 	Processes  *int64   `json:"processes"`
 }

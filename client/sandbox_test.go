@@ -65,7 +65,10 @@ func TestCallsAboutSandboxes(t *testing.T) {
 		{func(c *Client) error { _, err := c.ForkSandbox(ctx, "b1", Fork{Count: 3}); return err }, []any{sandbox}, asked{"POST /api/v1/sandboxes/b1/fork", `{"count":3}`}},
 		{func(c *Client) error { _, err := c.DiffSandbox(ctx, "b1", "s1", ""); return err }, map[string]any{"added": 1}, asked{"GET /api/v1/sandboxes/b1/diff?from=s1", ""}},
 		{func(c *Client) error { _, err := c.DiffSandbox(ctx, "b1", "s1", "s2"); return err }, map[string]any{"added": 1}, asked{"GET /api/v1/sandboxes/b1/diff?from=s1&to=s2", ""}},
-		{func(c *Client) error { _, err := c.PatchFiles(ctx, "b1", "/workspace", strings.NewReader("--- a")); return err }, []any{}, asked{"POST /api/v1/sandboxes/b1/files/patch?path=%2Fworkspace", "--- a"}},
+		{func(c *Client) error {
+			_, err := c.PatchFiles(ctx, "b1", "/workspace", strings.NewReader("--- a"))
+			return err
+		}, []any{}, asked{"POST /api/v1/sandboxes/b1/files/patch?path=%2Fworkspace", "--- a"}},
 		{func(c *Client) error { _, err := c.LinkPort(ctx, "b1", 8080, time.Minute); return err }, map[string]any{"url": "u"}, asked{"POST /api/v1/sandboxes/b1/ports/8080/links", `{"ttl":60}`}},
 		{func(c *Client) error { _, err := c.SandboxStats(ctx, "b1"); return err }, map[string]any{"execs": 1}, asked{"GET /api/v1/sandboxes/b1/stats", ""}},
 		{func(c *Client) error { _, err := c.Usage(ctx, time.Unix(0, 0)); return err }, []any{}, asked{"GET /api/v1/usage?since=1970-01-01T00%3A00%3A00Z", ""}},

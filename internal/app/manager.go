@@ -141,6 +141,7 @@ func newManaging(ctx context.Context, s cli.Start, log *slog.Logger) (_ *managin
 	}
 	figures.Ask(m)
 	figures.AskRuns(m)
+	figures.AskSandboxes(m, cfg.Sandboxes.Measured)
 	signs, err := notary.Open(notary.Config{Store: observed, Keys: cfg.KeyDir(), Dir: cfg.ManagerDir(), Keep: cfg.Keep.Audit, Logger: log})
 	if err != nil {
 		return nil, err

@@ -97,7 +97,7 @@ func TestGroupHoldsAndMeasures(t *testing.T) {
 		t.Error("it holds us too")
 	}
 	u, err := g.Usage()
-	if err != nil || u.CPU <= 0 || u.PeakMemory <= 0 || u.Processes != 1 {
+	if err != nil || u.CPU <= 0 || u.Memory <= 0 || u.PeakMemory <= 0 || u.Processes != 1 {
 		t.Errorf("usage %+v, %v", u, err)
 	}
 	if err := g.Freeze(context.Background()); err != nil {

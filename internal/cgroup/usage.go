@@ -16,13 +16,14 @@ import (
 // Usage is what a group has used. A field that cannot be measured is -1.
 type Usage struct {
 	CPU        time.Duration
+	Memory     int64 // bytes now, counted as PeakMemory
 	PeakMemory int64 // bytes, with the files that the kernel keeps in memory for it
 	Processes  int64 // threads of the host's kernel, now
 }
 
 // Usage measures the group.
 func (g *Group) Usage() (Usage, error) {
-	u := Usage{CPU: -1, PeakMemory: -1, Processes: -1}
+	u := Usage{CPU: -1, Memory: -1, PeakMemory: -1, Processes: -1}
 	for _, p := range g.parts {
 		if err := p.usage(&u); err != nil {
 			return Usage{}, fmt.Errorf("measure the group %s: %w", g.id, err)
@@ -33,9 +34,9 @@ func (g *Group) Usage() (Usage, error) {
 
 func (p part) usage(u *Usage) error {
 	has := func(c Controller) bool { return slices.Contains(p.t.controllers, c) }
-	peak := "memory.max_usage_in_bytes"
+	now, peak := "memory.usage_in_bytes", "memory.max_usage_in_bytes"
 	if p.t.version == 2 {
-		peak = "memory.peak"
+		now, peak = "memory.current", "memory.peak"
 		// Measured in every group, also where the controller is elsewhere.
 		us, err := p.field("cpu.stat", "usage_usec")
 		if err != nil && !isGone(err) {
@@ -52,7 +53,12 @@ func (p part) usage(u *Usage) error {
 		u.CPU = time.Duration(ns)
 	}
 	if has(Memory) {
-		n, err := p.number(peak)
+		n, err := p.number(now)
+		if err != nil {
+			return err
+		}
+		u.Memory = n
+		n, err = p.number(peak)
 		if err != nil && !isGone(err) { // version 2 has it since 5.19
 			return err
 		}

@@ -168,12 +168,13 @@ func TestV2Measures(t *testing.T) {
 	}
 	const dir = "sys/fs/cgroup/system.slice/aurea/owner/a/"
 	r.file(dir+"cpu.stat", "usage_usec 1234\nuser_usec 1000\nsystem_usec 234\nnr_periods 0\n")
+	r.file(dir+"memory.current", "2048\n")
 	r.file(dir+"memory.peak", "4096\n")
 	r.file(dir+"pids.current", "17\n")
 	r.file(dir+"memory.events", "low 0\nhigh 0\nmax 7\noom 2\noom_kill 3\noom_group_kill 1\n")
 	r.file(dir+"pids.events", "max 5\n")
 	u, err := g.Usage()
-	if want := (Usage{CPU: 1234 * time.Microsecond, PeakMemory: 4096, Processes: 17}); err != nil || u != want {
+	if want := (Usage{CPU: 1234 * time.Microsecond, Memory: 2048, PeakMemory: 4096, Processes: 17}); err != nil || u != want {
 		t.Errorf("usage %+v, %v, want %+v", u, err, want)
 	}
 	if n, err := g.OOMKills(); err != nil || n != 3 {

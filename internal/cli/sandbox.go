@@ -277,17 +277,20 @@ func (inv *invocation) sandboxStatsCommand() *cobra.Command {
 			if inv.json {
 				return inv.printJSON(stats)
 			}
-			cpu, memory, processes := "-", "-", "-"
+			cpu, memory, peak, processes := "-", "-", "-", "-"
 			if stats.CPUSeconds != nil {
 				cpu = fmt.Sprintf("%.2f s", *stats.CPUSeconds)
 			}
+			if stats.Memory != nil {
+				memory = size(*stats.Memory)
+			}
 			if stats.PeakMemory != nil {
-				memory = size(*stats.PeakMemory)
+				peak = size(*stats.PeakMemory)
 			}
 			if stats.Processes != nil {
 				processes = strconv.FormatInt(*stats.Processes, 10)
 			}
-			return inv.printTable([][]string{{"CPU TIME", "PEAK MEMORY", "PROCESSES", "COMMANDS"}, {cpu, memory, processes, strconv.Itoa(stats.Execs)}})
+			return inv.printTable([][]string{{"CPU TIME", "MEMORY", "PEAK MEMORY", "PROCESSES", "COMMANDS"}, {cpu, memory, peak, processes, strconv.Itoa(stats.Execs)}})
 		})
 }
 

@@ -17,6 +17,8 @@ type Sandboxes struct {
 	// stops.
 	SessionAge, SessionIdle time.Duration
 	SessionsOnStop          string
+	// Measured is how many have figures of their own among the metrics.
+	Measured int
 	// StorageQuota bounds the stored files of a session, StorageFile each.
 	StorageQuota, StorageFile Bytes
 }
@@ -86,6 +88,11 @@ func sandboxSettings() []setting {
 			key: "sandbox_max_cpu", env: "AUREA_SANDBOX_MAX_CPU", flag: "sandbox-max-cpu", roles: own, init: "4.0",
 			help: "the most processors that a sandbox may ask for; 0 is no bound",
 			at:   func(c *Config) value { return cpuValue{&c.Sandboxes.MaxCPU} },
+		},
+		{
+			key: "metrics_sandboxes", env: "AUREA_METRICS_SANDBOXES", flag: "metrics-sandboxes", roles: own, init: "0",
+			help: "how many sandboxes, the largest first, have figures of their own at `/metrics`; at most 100",
+			at:   func(c *Config) value { return intValue{&c.Sandboxes.Measured, 0, 100} },
 		},
 		{
 			key: "storage_quota", env: "STORAGE_QUOTA_LIMIT_BYTES", flag: "storage-quota", roles: own, init: "100MiB",

@@ -151,6 +151,7 @@ type SandboxLimitsBody struct {
 // SandboxUsageBody is what a sandbox has used; null where that is not known.
 type SandboxUsageBody struct {
 	CPUSeconds *float64 `json:"cpu_seconds"`
+	Memory     *int64   `json:"memory_bytes" doc:"Now. With the gvisor driver files that were written are in it."`
 	PeakMemory *int64   `json:"peak_memory_bytes"`
 	Processes  *int64   `json:"processes"`
 }
@@ -173,7 +174,7 @@ func sandboxUsage(u sandbox.Usage) *SandboxUsageBody {
 		s := u.CPU.Seconds()
 		b.CPUSeconds = &s
 	}
-	b.PeakMemory, b.Processes = known(u.PeakMemory), known(u.Processes)
+	b.Memory, b.PeakMemory, b.Processes = known(u.Memory), known(u.PeakMemory), known(u.Processes)
 	return b
 }
 

@@ -38,3 +38,21 @@ type WorkerFigures struct {
 	DiskBytes int64 // 0 is not known
 	Drivers   []Driver
 }
+
+// SandboxFigures are what open sandboxes use, as last measured.
+type SandboxFigures struct {
+	Open      int
+	Execs     int64         // that run in them
+	Spent     time.Duration // processor time of all there were, since the manager began
+	Memory    int64         // bytes, together
+	Processes int64
+	Busiest   []SandboxFigure // those with the most memory, as many as were asked for
+}
+
+// SandboxFigure is what one sandbox uses.
+type SandboxFigure struct {
+	ID        string
+	CPU       time.Duration
+	Memory    int64
+	Processes int64
+}

@@ -110,7 +110,7 @@ func (k *Keeper) finishIn(ctx context.Context, tx store.Tx, s *live.Sandbox, out
 	}
 	s.Outcome, s.Reason, s.EndedAt, s.ExpiresAt, s.Paused = outcome, clip(reason), k.now(), time.Time{}, ""
 	if usage != nil {
-		s.Usage = *usage
+		s.Usage = lastKnown(s.Usage, *usage)
 	}
 	k.unfollow(s.ID)
 	if err := k.loseExecs(ctx, tx, s, nil, "the sandbox ended"); err != nil {

@@ -72,10 +72,11 @@ type hosting = dispatch.Host
 // Keeper keeps sandboxes.
 type Keeper struct {
 	Config
-	shelf  *filesync.Shelf
-	syncer *filesync.Syncer
-	ended  wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
-	diffs  chan struct{} // one for each comparison that goes on
+	shelf    *filesync.Shelf
+	syncer   *filesync.Syncer
+	ended    wake.Signal   // an exec or a sandbox has ended, or a sandbox has moved
+	diffs    chan struct{} // one for each comparison that goes on
+	measured measures
 
 	mu      sync.Mutex
 	life    context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop
@@ -128,6 +129,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 		}
 	}
 	k.tasks.Go(func() { k.tend(life) })
+	k.tasks.Go(func() { k.watchUsage(life) })
 	return nil
 }
 

@@ -74,6 +74,7 @@ func exercised(t *testing.T) (*metric.Metrics, *source) {
 	m.Finished("fake", sandbox.OOM, time.Second, &sandbox.Usage{CPU: 2 * time.Second, PeakMemory: 1 << 20})
 	m.Finished("fake", "nonsense", time.Second, nil)
 	m.AskRuns(s)
+	m.AskSandboxes(kept{}, 1)
 	m.RunEnded(&run.Run{Language: "python", State: run.Completed, Verdict: sandbox.Timeout, Result: &run.Result{Warm: true}}, time.Millisecond, time.Second)
 	m.RunEnded(&run.Run{Language: "python", State: run.Failed}, time.Millisecond, time.Second)
 	m.RunRefused()

@@ -369,6 +369,7 @@ type Exit struct {
 // that a driver cannot measure is -1.
 type Usage struct {
 	CPU        time.Duration `json:"cpu_ns"`
+	Memory     int64         `json:"memory_bytes,omitempty"` // now
 	PeakMemory int64         `json:"peak_memory_bytes"`
 	Processes  int64         `json:"processes"`
 }

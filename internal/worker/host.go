@@ -69,14 +69,18 @@ func (rc receiver) SandboxStats(ctx context.Context, id string) (live.Stats, err
 		return live.Stats{}, err
 	}
 	k.mu.Lock()
-	box, running, over := k.box, k.running, k.over
+	box, running, over, spent := k.box, k.running, k.over, k.spent
 	k.mu.Unlock()
 	if over != nil {
 		return live.Stats{}, errBoxEnded
 	}
-	usage, err := box.Usage(ctx)
-	if err != nil {
+	stats := live.Stats{Usage: sandbox.Usage{CPU: spent}, Execs: running, At: time.Now().UTC()}
+	if box == nil { // it lies on disk, and uses nothing else
+		return stats, nil
+	}
+	if stats.Usage, err = box.Usage(ctx); err != nil {
 		return live.Stats{}, err
 	}
-	return live.Stats{Usage: usage, Execs: running, At: time.Now().UTC()}, nil
+	stats.Usage = withSpent(stats.Usage, spent)
+	return stats, nil
 }

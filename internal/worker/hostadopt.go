@@ -23,6 +23,7 @@ type pastBox struct {
 	made    *live.Made
 	paused  live.Paused
 	folder  string // of the checkpoint that it lies in
+	spent   time.Duration
 	closing *live.Closing
 	over    *live.Ended
 	execs   []*pastExec
@@ -60,6 +61,9 @@ func (p *pastBox) add(e boxEntry) {
 	}
 	if e.Paused != nil {
 		p.paused, p.folder = *e.Paused, e.Folder
+	}
+	if e.Spent > 0 {
+		p.spent = e.Spent
 	}
 	if e.Closing != nil {
 		p.closing = e.Closing
@@ -162,7 +166,7 @@ var errHalfMade = fault.New(fault.NotFound, "it was not made when the worker end
 // adoptBox goes on with one sandbox, or with telling of its end.
 func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 	k := &kept{
-		run: r, order: p.order, image: p.made.Image, limits: p.made.Enforced, made: *p.made, memory: p.memory, paused: p.paused,
+		run: r, order: p.order, image: p.made.Image, limits: p.made.Enforced, made: *p.made, memory: p.memory, paused: p.paused, spent: p.spent,
 		log: r.log.With("sandbox", p.order.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), next: make(chan struct{}),
 		execs: map[string]*keptExec{}, closing: p.closing,
 	}

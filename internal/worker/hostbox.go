@@ -53,6 +53,7 @@ type kept struct {
 	failure error         // of its end
 	over    *live.Ended   // once it has ended; nothing more begins
 	memory  int64         // what it takes of what the worker may give
+	spent   time.Duration // processor time before it was last put aside
 	execs   map[string]*keptExec
 	running int
 	untold  int  // execs whose end was not told
@@ -358,9 +359,12 @@ func (k *kept) finish() {
 	k.turn <- struct{}{} // whoever saves it or lets it go on comes to an end
 	defer k.giveTurn()
 	k.mu.Lock()
-	box, why := k.box, k.closing
+	box, why, spent := k.box, k.closing, k.spent
 	k.mu.Unlock()
 	end := live.Ended{ID: k.order.ID, Usage: sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}, Outcome: sandbox.OutcomeLost}
+	if box == nil && spent > 0 {
+		end.Usage.CPU = spent
+	}
 	if box != nil {
 		end.Usage = k.measure(ctx, box)
 		now := box.Status()
@@ -418,7 +422,18 @@ func (k *kept) measure(ctx context.Context, box *sandbox.Sandbox) sandbox.Usage 
 		k.log.Debug("could not measure a sandbox", "error", err)
 		return sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}
 	}
-	return usage
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return withSpent(usage, k.spent)
+}
+
+// withSpent adds the processor time of what a sandbox was before it was put
+// aside or set back: what it goes on as is measured from zero.
+func withSpent(u sandbox.Usage, spent time.Duration) sandbox.Usage {
+	if u.CPU >= 0 {
+		u.CPU += spent
+	}
+	return u
 }
 
 // standing says how it stands, if anybody is still to hear of it.

@@ -37,7 +37,8 @@ type boxEntry struct {
 	Handle  *sandbox.Handle `json:"handle,omitempty"`
 	Made    *live.Made      `json:"made,omitempty"`
 	Paused  *live.Paused    `json:"paused,omitempty"`
-	Folder  string          `json:"folder,omitempty"` // of the checkpoint that it is paused in
+	Folder  string          `json:"folder,omitempty"`   // of the checkpoint that it is paused in
+	Spent   time.Duration   `json:"spent_ns,omitempty"` // processor time before that
 	Closing *live.Closing   `json:"closing,omitempty"`
 	// Over is its end, until that was told.
 	Over *live.Ended `json:"over,omitempty"`

@@ -39,7 +39,12 @@ func (k *kept) putAside(ctx context.Context, box *sandbox.Sandbox, o live.Snapsh
 // leaveBox destroys the driver's sandbox, and keeps its commands for when it
 // goes on.
 func (k *kept) leaveBox(ctx context.Context, box *sandbox.Sandbox) {
+	used := k.measure(ctx, box).CPU
 	k.mu.Lock()
+	if used > k.spent {
+		k.spent = used
+		k.ledger.note(boxEntry{Spent: used})
+	}
 	k.leaving = box
 	k.mu.Unlock()
 	if err := box.Leave(ctx); err != nil {

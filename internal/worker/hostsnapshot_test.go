@@ -34,6 +34,16 @@ func (s *stand) snapshot(o live.SnapshotOrder) {
 	}
 }
 
+// cpu is the processor time that a sandbox has used.
+func (s *stand) cpu(id string) time.Duration {
+	s.t.Helper()
+	stats, err := s.host().SandboxStats(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return stats.Usage.CPU
+}
+
 // A sandbox that was put aside uses nothing, and goes on where it was, also
 // through the death of its worker.
 func TestPutAsideAndGoOn(t *testing.T) {
@@ -46,7 +56,11 @@ func TestPutAsideAndGoOn(t *testing.T) {
 			script, want := counter()
 			s.exec("e1", script)
 			pass(10*time.Second + time.Millisecond)
+			used := s.cpu("b1")
 			s.snapshot(live.SnapshotOrder{ID: "aside-b1", Generation: 1, Aside: true})
+			if now := s.cpu("b1"); now != used {
+				t.Errorf("on disk it has used %s, and %s before", now, used)
+			}
 			s.snapshot(live.SnapshotOrder{ID: "aside-b1", Generation: 1, Aside: true})
 			s.noSandboxes()
 			s.open(live.Order{ID: "b2"})
@@ -65,6 +79,9 @@ func TestPutAsideAndGoOn(t *testing.T) {
 			}
 			if _, err := s.host().ResumeSandbox(t.Context(), "b1"); err != nil {
 				t.Fatal(err)
+			}
+			if now := s.cpu("b1"); now < used {
+				t.Errorf("it goes on and has used %s, and %s before", now, used)
 			}
 			pass(2 * time.Minute)
 			if res, out, _ := s.ended("e1"); out != want || res.Verdict != sandbox.OK {

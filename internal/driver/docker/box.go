@@ -302,6 +302,7 @@ func (b *Box) Usage(ctx context.Context) (sandbox.Usage, error) {
 	}
 	u := sandbox.Usage{
 		CPU:        time.Duration(stats.CPUStats.CPUUsage.TotalUsage),
+		Memory:     int64(stats.MemoryStats.Usage), //nolint:gosec // no machine has so much
 		PeakMemory: b.meter.peakMemory(),
 		Processes:  int64(stats.PidsStats.Current),
 	}

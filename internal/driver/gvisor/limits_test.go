@@ -225,7 +225,7 @@ func TestHostWithoutGroups(t *testing.T) {
 	if got := say(t, b, "echo hello"); got != "hello" {
 		t.Errorf("%q", got)
 	}
-	if u, err := b.Usage(t.Context()); err != nil || u != (sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}) {
+	if u, err := b.Usage(t.Context()); err != nil || u != (sandbox.Usage{CPU: -1, Memory: -1, PeakMemory: -1, Processes: -1}) {
 		t.Errorf("%+v, %v", u, err)
 	}
 }
