@@ -3,6 +3,7 @@ package governor
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/event"
@@ -18,6 +19,9 @@ import (
 const (
 	LabelWorker   = "aurea.fleet.worker"
 	LabelContract = "aurea.fleet.contract"
+	// LabelProject is the project of its contract, by which a kill switch finds
+	// it.
+	LabelProject = "project"
 )
 
 // boxName is the name of a worker's sandbox, by which it is found again when its
@@ -68,15 +72,31 @@ func (g *Governor) launch(ctx context.Context, w manifest.Worker) (manifest.Work
 func (g *Governor) makeSandbox(ctx context.Context, w *manifest.Worker) (live.Sandbox, error) {
 	var idle time.Duration
 	ttl := g.MaxTTL // the law ends it, if nothing else does
+	labels, err := g.labels(ctx, w)
+	if err != nil {
+		return live.Sandbox{}, err
+	}
 	s, made, err := g.Sandboxes.CreateSandbox(ctx, live.Request{
 		Name: boxName(w.ID()), TTL: &ttl, Idle: &idle,
-		Spec:  live.Spec{Limits: limits(w.Manifest.Resources), Network: sandbox.NetworkNone, Labels: map[string]string{LabelWorker: w.ID(), LabelContract: w.Terms.Contract}},
+		Spec:  live.Spec{Limits: limits(w.Manifest.Resources), Network: sandbox.NetworkNone, Labels: labels},
 		Files: map[string][]byte{".aurea/manifest.json": paperFile(w)},
 	})
 	if err == nil && !made { // somebody took the name; what they made has other limits
 		err = fault.New(fault.Conflict, "A sandbox with the name %q is there already; end it first.", boxName(w.ID())).WithCode("name_taken")
 	}
 	return s, err
+}
+
+func (g *Governor) labels(ctx context.Context, w *manifest.Worker) (map[string]string, error) {
+	labels := map[string]string{LabelWorker: w.ID(), LabelContract: w.Terms.Contract}
+	err := g.Store.View(ctx, func(tx store.Tx) error {
+		c, err := contract(ctx, tx, w.Terms.Contract)
+		if err == nil && c.ProjectID != 0 {
+			labels[LabelProject] = strconv.FormatInt(c.ProjectID, 10)
+		}
+		return err
+	})
+	return labels, err
 }
 
 // paperFile is the paper as the worker finds it in its sandbox: what it is, and

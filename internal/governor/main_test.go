@@ -122,6 +122,7 @@ type stage struct {
 	*governor.Governor
 	db    store.Store
 	blobs blob.Store
+	local *blob.Local
 	keys  *governor.KeyFile
 	keep  *keeper.Keeper
 	boxes *dispatchtest.Boxes
@@ -138,8 +139,13 @@ type place struct{ dir string }
 
 func newStage(t *testing.T, db store.Store) *stage {
 	t.Helper()
-	return stageAt(t, db, place{t.TempDir()})
+	s := stageAt(t, db, place{t.TempDir()})
+	t.Cleanup(s.close)
+	return s
 }
+
+// close lets go of what a stage has open.
+func (s *stage) close() { _ = s.local.Close() }
 
 func stageAt(t testingT, db store.Store, at place) *stage {
 	t.Helper()
@@ -151,7 +157,7 @@ func stageAt(t testingT, db store.Store, at place) *stage {
 	if err != nil {
 		t.Fatalf("open keys: %v", err)
 	}
-	s := &stage{testingT: t, db: db, blobs: blobs, keys: keys, boxes: &dispatchtest.Boxes{}, now: time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)}
+	s := &stage{testingT: t, db: db, blobs: blobs, local: blobs, keys: keys, boxes: &dispatchtest.Boxes{}, now: time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)}
 	s.restart()
 	return s
 }

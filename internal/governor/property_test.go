@@ -48,6 +48,7 @@ func TestNoStoryBreaksTheLaw(t *testing.T) {
 		}
 		defer func() { _ = db.Close() }()
 		w := &world{T: rt, s: stageAt(rt, db, place{dir})}
+		defer w.s.close()
 		w.begin()
 		rt.Repeat(map[string]func(*rapid.T){
 			"": w.check, "issue": w.issue, "register": w.register, "replicate": w.replicate, "heartbeat": w.heartbeat, "time": w.time,

@@ -87,8 +87,11 @@ func (p PublicKey) Verify(m *Manifest, t Terms) bool {
 		return false
 	}
 	text := m.Signature[strings.LastIndexByte(m.Signature, '.')+1:]
-	sig, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	return err == nil && ed25519.Verify(p.Public, canonical(id, m, t), sig)
+	sig, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || base64.RawURLEncoding.EncodeToString(sig) != text { // the decoder overlooks ends of lines
+		return false
+	}
+	return ed25519.Verify(p.Public, canonical(id, m, t), sig)
 }
 
 // canonical is what is signed: a line for each thing, in one order, each a JSON
