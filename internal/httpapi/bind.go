@@ -45,9 +45,10 @@ type binder interface {
 
 // bind reads a document into a struct. The struct is the one truth for the
 // reader and for OpenAPI: its fields are named by their json tags, exactly and
-// with their case; one without omitempty is required; other fields are refused
-// unless the struct says additionalProperties. All that is wrong is gathered,
-// each fault under the path of its field.
+// with their case; one without omitempty is required, unless it says
+// required:"false"; other fields are refused unless the struct says
+// additionalProperties. All that is wrong is gathered, each fault under the path
+// of its field.
 func bind(body []byte, into any) error {
 	if err := checkDocument(body); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (b *binding) object(path string, raw json.RawMessage, v reflect.Value) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		known = append(known, name)
 		part, there := fields[name]
-		if (!there || kind(part) == "null") && options != "omitempty" {
+		if (!there || kind(part) == "null") && options != "omitempty" && f.Tag.Get("required") != "false" {
 			b.wrong(member(path, name), "is missing")
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 // NetworkPolicyBody is how far a worker of the fleet may reach.
 type NetworkPolicyBody struct {
 	AllowController *bool `json:"allow_controller,omitempty" doc:"Whether it may reach Aurea; true where it is left out. There is no way to it yet: a sandbox has no network at all."`
-	AllowExternal   bool  `json:"allow_external,omitempty" doc:"Whether it may reach anything else; true is refused until there is a network."`
+	AllowExternal   bool  `json:"allow_external" required:"false" doc:"Whether it may reach anything else; true is refused until there is a network."`
 }
 
 // ResourcesBody is what a worker of the fleet may use.
@@ -50,7 +50,7 @@ type IssueManifestBody struct {
 // ManifestBody is the paper of a worker of the fleet.
 type ManifestBody struct {
 	WorkerID      string        `json:"worker_id"`
-	ParentID      *string       `json:"parent_id,omitempty"`
+	ParentID      *string       `json:"parent_id" required:"false"`
 	Depth         int           `json:"depth"`
 	StateSnapshot Object        `json:"state_snapshot,omitempty"`
 	IssuedAt      string        `json:"issued_at" format:"date-time"`
