@@ -24,9 +24,13 @@ func Bridge(ctx context.Context, s cli.Start) error {
 	if err != nil {
 		return err
 	}
+	cert, err := loadCertificate(cfg, log)
+	if err != nil {
+		return err
+	}
 	return service.Group{
 		Logger: log, Hurry: s.Hurry,
-		Parts: []service.Part{{Name: "http", Service: service.NewHTTP(newServer(h, log), listener(cfg.ListenFD, cfg.BridgeAddress()))}},
+		Parts: []service.Part{{Name: "http", Service: service.NewHTTP(newServer(h, log), secured(cert, listener(cfg.ListenFD, cfg.BridgeAddress())))}},
 		Ready: func() {
 			log.Info("bridge serves", "address", cfg.BridgeAddress(), "manager", strings.Join(cfg.ManagerURLs, ","))
 		},

@@ -185,13 +185,17 @@ func managerDoors(s cli.Start, mg *managing, log *slog.Logger) ([]service.Part, 
 	if err != nil {
 		return nil, err
 	}
+	cert, err := loadCertificate(s.Config, log)
+	if err != nil {
+		return nil, err
+	}
 	server := newServer(api, log)
 	server.RegisterOnShutdown(api.EndStreams)
 	server.RegisterOnShutdown(door.Close)
 	return []service.Part{
 		closing("sockets", log, func() error { api.Close(); return nil }),
 		closing("wire", log, func() error { door.Close(); return nil }),
-		{Name: "http", Service: service.NewHTTP(server, listener(s.Config.ListenFD, s.Config.Address()))},
+		{Name: "http", Service: service.NewHTTP(server, secured(cert, listener(s.Config.ListenFD, s.Config.Address())))},
 	}, nil
 }
 
@@ -203,16 +207,21 @@ func managerDoor(s cli.Start, mg *managing, log *slog.Logger) (*httpapi.API, *wi
 		return nil, nil, err
 	}
 	api, err := httpapi.New(httpapi.Config{
-		Manager: m, Access: m, DirectorKey: director, Keeper: m, Sessions: m.Sessions, Audit: mg.notary, Fleet: m.Fleet, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
+		Manager: m, Access: m, DirectorKey: director, Rates: ratesOf(cfg), Keeper: m, Sessions: m.Sessions, Audit: mg.notary, Fleet: m.Fleet, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	door := wire.Handler(m, log)
 	api.Mount("/wire/", policy.Host, door)
-	api.Join("/v1/", machinesapi.New(machinesapi.Config{Machinist: m.Machines, Caller: api.Caller, Demand: m.DemandIntake, Logger: log}))
+	api.Join("/v1/", machinesapi.New(machinesapi.Config{Machinist: m.Machines, Caller: api.Caller, Limit: api.Limit, Demand: m.DemandIntake, Logger: log}))
 	api.Oversee("GET /metrics", mg.figures.Handler())
 	return api, door, nil
+}
+
+func ratesOf(cfg *config.Config) httpapi.Rates {
+	r := cfg.Access.Rates
+	return httpapi.Rates{Read: r.Read, Submit: r.Submit, Exec: r.Exec, Control: r.Control, Failures: r.Failures, Local: r.Local == "on"}
 }
 
 // makeKeys makes the keys that a manager needs which others can reach. Each

@@ -29,6 +29,7 @@ type Rates struct {
 const maxRate = 100_000_000
 
 func accessSettings() []setting {
+	doors := []Role{Up, Manager, Bridge}
 	own, who := []Role{Up, Manager}, []Role{Up, Manager, Client}
 	rate := func(key, env, usual, help string, to func(*Config) *int) setting {
 		return setting{key: key, env: env, roles: own, init: usual, help: help, at: func(c *Config) value { return intValue{to(c), 0, maxRate} }}
@@ -45,12 +46,12 @@ func accessSettings() []setting {
 			at:   text(func(c *Config) *string { return &c.Access.DirectorKeyFile }),
 		},
 		{
-			key: "tls_cert", env: "AUREA_TLS_CERT", flag: "tls-cert", roles: own,
-			help: "file with the certificate of the server and those that lead to its root, as PEM; it is read again when it changes. Without TLS the manager is then spoken to from this machine alone",
+			key: "tls_cert", env: "AUREA_TLS_CERT", flag: "tls-cert", roles: doors,
+			help: "file with the certificate of the server and those that lead to its root, as PEM; it is read again when it changes. Who comes from another machine without TLS is then refused",
 			at:   text(func(c *Config) *string { return &c.Access.TLSCert }),
 		},
 		{
-			key: "tls_key", env: "AUREA_TLS_KEY", flag: "tls-key", roles: own,
+			key: "tls_key", env: "AUREA_TLS_KEY", flag: "tls-key", roles: doors,
 			help: "file with the private key of that certificate, as PEM",
 			at:   text(func(c *Config) *string { return &c.Access.TLSKey }),
 		},

@@ -24,12 +24,12 @@ const directorHeader = "X-Director-Key"
 
 // admit says who asks, and refuses who may not. It returns the context that
 // carries the caller.
-func (a *API) admit(r *http.Request, action policy.Action) (context.Context, error) {
-	return a.admitTo(r, route{action: action})
+func (a *API) admit(w http.ResponseWriter, r *http.Request, action policy.Action) (context.Context, error) {
+	return a.admitTo(w, r, route{action: action})
 }
 
 // admitTo is admit for a route that says more.
-func (a *API) admitTo(r *http.Request, rt route) (context.Context, error) {
+func (a *API) admitTo(w http.ResponseWriter, r *http.Request, rt route) (context.Context, error) {
 	ctx := r.Context()
 	if rt.action == public {
 		return ctx, nil
@@ -40,6 +40,9 @@ func (a *API) admitTo(r *http.Request, rt route) (context.Context, error) {
 	}
 	guard.NoteCaller(ctx, caller.Actor())
 	if err := a.allow(r, caller, rt); err != nil {
+		return nil, err
+	}
+	if err := a.limit(w, caller, rt); err != nil {
 		return nil, err
 	}
 	return policy.With(ctx, caller), nil
@@ -68,9 +71,12 @@ func (a *API) caller(r *http.Request) (policy.Caller, error) {
 	if secret == "" {
 		return a.keyCaller(r)
 	}
+	if a.suspect(r) {
+		return policy.Caller{}, a.tooManyFailures()
+	}
 	given, want := policy.HashKey(secret), policy.HashKey(a.cfg.DirectorKey)
 	if a.cfg.DirectorKey == "" || len(secret) > maxSecret || subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
-		return policy.Caller{}, fault.New(fault.Denied, "The director's key is wrong.").WithCode("bad_director_key")
+		return policy.Caller{}, a.failed(r, fault.New(fault.Denied, "The director's key is wrong.").WithCode("bad_director_key"))
 	}
 	director := policy.Caller{Kind: policy.Director, ID: string(policy.Director), Key: string(policy.Director)}
 	if a.cfg.Keys && secretOf(r) == "" {
@@ -95,7 +101,11 @@ func (a *API) keyCaller(r *http.Request) (policy.Caller, error) {
 		return policy.Caller{}, fault.New(fault.Unauthenticated,
 			"This server asks for a key: send it as \"Authorization: Bearer KEY\" or \"X-API-Key: KEY\".").WithCode("no_key")
 	}
-	return a.cfg.Manager.Authenticate(r.Context(), secret)
+	c, err := a.cfg.Manager.Authenticate(r.Context(), secret)
+	if fault.Is(err, fault.Unauthenticated) {
+		err = a.failed(r, err)
+	}
+	return c, err
 }
 
 func secretOf(r *http.Request) string {
@@ -109,7 +119,7 @@ func secretOf(r *http.Request) string {
 // admitted lets through who may.
 func (a *API) admitted(action policy.Action, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := a.admit(r, action)
+		ctx, err := a.admit(w, r, action)
 		if err != nil {
 			a.refuse(w, r, err)
 			return
@@ -123,7 +133,7 @@ func (a *API) admitted(action policy.Action, next http.Handler) http.Handler {
 func (a *API) admission(rt route) func(huma.Context, func(huma.Context)) {
 	return func(hc huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(hc)
-		ctx, err := a.admitTo(r, rt)
+		ctx, err := a.admitTo(w, r, rt)
 		if err == nil && strings.Contains(hc.Operation().Path, "{id}") {
 			noun := "job"
 			if strings.Contains(hc.Operation().Path, "/runs/") {

@@ -52,6 +52,7 @@ type Config struct {
 	Access Access
 	// DirectorKey is the secret that makes a director; "" is that there is none.
 	DirectorKey string
+	Rates       Rates
 	Hosts       []string // further names of this server, without port
 	Origins     []string // origins whose pages may change things
 	Logger      *slog.Logger
@@ -63,15 +64,16 @@ type Config struct {
 
 // API is the door: an http.Handler.
 type API struct {
-	cfg     Config
-	log     *slog.Logger
-	mux     *ways
-	huma    huma.API
-	front   http.Handler
-	started time.Time
-	routes  []Route
-	streams *streams
-	sockets *sockets
+	cfg             Config
+	log             *slog.Logger
+	mux             *ways
+	huma            huma.API
+	front           http.Handler
+	started         time.Time
+	routes          []Route
+	streams         *streams
+	sockets         *sockets
+	calls, failures *counters // of keys, and of addresses that show wrong ones
 
 	ending  sync.Once
 	endings chan struct{} // closed when streams should end
@@ -96,7 +98,7 @@ func New(cfg Config) (*API, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &API{cfg: cfg, log: cfg.Logger, mux: newWays(), started: cfg.Now(), streams: newStreams(), sockets: newSockets(), endings: make(chan struct{})}
+	a := &API{cfg: cfg, log: cfg.Logger, mux: newWays(), started: cfg.Now(), streams: newStreams(), sockets: newSockets(), calls: newCounters(), failures: newCounters(), endings: make(chan struct{})}
 	a.huma = newHuma(a.mux)
 	a.registerAll()
 	front, err := guard.Wrap(a.traced(a.mux), guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log, Observe: cfg.Observe, Aside: a.aside})

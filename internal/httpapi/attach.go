@@ -48,7 +48,7 @@ func (a *API) registerAttach() {
 
 // serveAttach joins a socket and an exec.
 func (a *API) serveAttach(w http.ResponseWriter, r *http.Request) {
-	ctx, err := a.admit(withToken(r), policy.Control)
+	ctx, err := a.admit(w, withToken(r), policy.Control)
 	if !isUpgrade(r) {
 		if err == nil {
 			w.Header().Set("Upgrade", "websocket")

@@ -32,7 +32,7 @@ type execOutput struct{ Body ExecBody }
 
 func (a *API) registerExecs() {
 	register(a, route{
-		method: http.MethodPost, path: "/sandboxes/{sandbox}/execs", action: policy.Submit, id: "startExec", tag: "execs", status: http.StatusCreated,
+		method: http.MethodPost, path: "/sandboxes/{sandbox}/execs", action: policy.Submit, class: classExec, id: "startExec", tag: "execs", status: http.StatusCreated,
 		summary: "Start a command in a sandbox", body: CreateExecBody{}, example: map[string]any{"command": []string{"echo", "hello"}},
 		detail: "Answers at once with its id, or with wait when it has ended, or after so many seconds as it stands. Who hangs up stops nothing. A command that fails, runs out of time or memory is a result, not an error.",
 	}, a.startExec)
@@ -44,7 +44,7 @@ func (a *API) registerExecs() {
 		detail: "Also when its sandbox is gone. With wait it answers when it has ended, or after so many seconds as it stands.",
 	}, a.getExec)
 	register(a, route{
-		method: http.MethodPost, path: "/sandboxes/{sandbox}/execs/{exec}/input", action: policy.Control, id: "feedExec", tag: "execs", status: http.StatusNoContent,
+		method: http.MethodPost, path: "/sandboxes/{sandbox}/execs/{exec}/input", action: policy.Control, class: classExec, id: "feedExec", tag: "execs", status: http.StatusNoContent,
 		summary: "Write to the standard input of an exec",
 		detail:  "The body is what is written, as it is. With offset, which counts what was written before, a request that is said again writes nothing twice.",
 	}, a.feedExec)

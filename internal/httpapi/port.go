@@ -143,7 +143,7 @@ func (a *API) servePath(w http.ResponseWriter, r *http.Request) {
 		err = checkSandboxID(r.PathValue("sandbox"))
 	}
 	if err != nil {
-		if _, no := a.admit(r, policy.Control); no != nil {
+		if _, no := a.admit(w, r, policy.Control); no != nil {
 			err = no // who may not come in learns nothing else
 		}
 		a.refuse(w, r, err)
@@ -298,7 +298,7 @@ func linkOf(r *http.Request, opens func(token string) bool) (token string, ambie
 func (a *API) visitor(w http.ResponseWriter, r *http.Request, v visit) (ctx context.Context, ambient bool, err error) {
 	query := r.URL.Query()
 	if !query.Has(linkParameter) && secretOf(r) == "" && len(r.CookiesNamed(linkCookie)) == 0 {
-		ctx, err = a.admit(r, policy.Control)
+		ctx, err = a.admit(w, r, policy.Control)
 		return ctx, true, err
 	}
 	s, err := a.cfg.Keeper.Sandbox(policy.With(r.Context(), policy.System()), v.sandbox)
@@ -307,7 +307,7 @@ func (a *API) visitor(w http.ResponseWriter, r *http.Request, v visit) (ctx cont
 		token, ambient = linkOf(r, func(token string) bool { return s.CheckLink(v.port, token, a.cfg.Now()) == nil })
 	}
 	if token == "" {
-		ctx, err := a.admit(r, policy.Control)
+		ctx, err := a.admit(w, r, policy.Control)
 		if err != nil && secretOf(r) == "" {
 			err = fault.New(fault.Unauthenticated, "This link is not good, or not any more; ask for another.").WithCode("bad_link")
 		}

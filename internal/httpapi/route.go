@@ -62,7 +62,9 @@ type route struct {
 	path   string // below version
 	action policy.Action
 	// own says that a sandbox's token opens it for that sandbox.
-	own     bool
+	own bool
+	// class is what its requests are counted as, where the action does not say.
+	class   class
 	id      string
 	tag     string
 	summary string

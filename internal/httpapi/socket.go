@@ -99,7 +99,7 @@ func (a *API) socket(path, id, summary, detail string, open opening) {
 // of an answer that is no socket, so refusals are close codes: the status of
 // the problem plus 4000.
 func (a *API) serveSocket(w http.ResponseWriter, r *http.Request, open opening) {
-	ctx, err := a.admit(withToken(r), policy.Read)
+	ctx, err := a.admit(w, withToken(r), policy.Read)
 	if !isUpgrade(r) {
 		if err == nil {
 			w.Header().Set("Upgrade", "websocket")

@@ -72,6 +72,8 @@ type Config struct {
 	Machinist Machinist
 	// Caller says who sends a request. That a token was sent is checked here.
 	Caller func(r *http.Request) (policy.Caller, error)
+	// Limit refuses a caller that asks too often; nil is never.
+	Limit func(w http.ResponseWriter, c policy.Caller, action policy.Action) error
 	// Demand refuses what is new while nothing is taken in; nil is never.
 	Demand func() error
 	Logger *slog.Logger
@@ -158,6 +160,9 @@ func (a *API) route(action policy.Action, do answering) http.Handler {
 		c, err := a.caller(r)
 		if err == nil && !c.May(action) {
 			err = fault.New(fault.Denied, "a key of kind %q may not do this; it needs the permission %q", c.Kind, action)
+		}
+		if err == nil && a.cfg.Limit != nil {
+			err = a.cfg.Limit(w, c, action)
 		}
 		if err == nil && action == policy.Submit && r.Method == http.MethodPost && a.cfg.Demand != nil {
 			err = a.cfg.Demand()
