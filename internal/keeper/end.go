@@ -47,7 +47,13 @@ func (k *Keeper) end(ctx context.Context, id string, outcome sandbox.Outcome, re
 	}
 	work, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errSlow)
 	defer stop()
-	if host, err := k.host(&s); err == nil {
+	host, err := k.host(work, &s)
+	if fault.CodeOf(err) == CodeElsewhere { // it does so as soon as it reads it
+		if s, err := k.WaitSandbox(work, id, func(s *live.Sandbox) bool { return s.State.Ended() }); err == nil {
+			return s, nil
+		}
+	}
+	if err == nil {
 		if err = host.EndSandbox(work, live.Closing{ID: id, Outcome: outcome, Reason: reason}); err == nil {
 			if s, err = k.WaitSandbox(work, id, func(s *live.Sandbox) bool { return s.State.Ended() }); err == nil {
 				return s, nil
@@ -371,7 +377,7 @@ func (k *Keeper) expire(ctx context.Context) error {
 	}
 	for i := range list {
 		s := &list[i]
-		if s.State != sandbox.StateRunning || k.isBegun("expire "+s.ID) {
+		if s.State != sandbox.StateRunning || k.isBegun("expire "+s.ID) || !k.mine(ctx, s) {
 			continue
 		}
 		if busy, err := k.busy(ctx, s); err != nil || busy {

@@ -290,7 +290,7 @@ func (k *Keeper) followLive(ctx context.Context, e *live.Exec, from sandbox.Offs
 	if err != nil {
 		return err
 	}
-	host, err := k.host(&s)
+	host, err := k.host(ctx, &s)
 	if err != nil {
 		return err
 	}

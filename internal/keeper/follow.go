@@ -109,7 +109,7 @@ func (k *Keeper) watchFiles(ctx context.Context, f *following) error {
 	if s.State.Ended() {
 		return fault.New(fault.Gone, "the sandbox has ended")
 	}
-	host, err := k.host(&s)
+	host, err := k.host(ctx, &s)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (k *Keeper) syncLast(ctx context.Context, id string) {
 	k.unfollow(id) // a pass of its own would be waited for
 	ctx, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), lastTime, errSlow)
 	defer stop()
-	host, err := k.host(&s)
+	host, err := k.host(ctx, &s)
 	var req filesync.Request
 	if err == nil {
 		req, err = syncRequest(&s, live.Sync{})

@@ -21,6 +21,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/filesync"
+	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -53,6 +54,8 @@ type Config struct {
 	// Provision bounds how long a sandbox may take to be made, Back how long a
 	// worker may be away before its sandboxes count as lost.
 	Provision, Back time.Duration
+	// ID is that of this manager, among those that share the database.
+	ID string
 	// Alone says that no other manager shares the database.
 	Alone bool
 }
@@ -165,12 +168,13 @@ func (k *Keeper) tend(ctx context.Context) {
 		case <-tick.C:
 		}
 		k.writeTouches(ctx)
-		if !k.Leads() {
-			continue
+		steps := []func(context.Context) error{k.expire, k.endAsked}
+		if k.Leads() {
+			steps = append(steps, k.giveUpLost, func(ctx context.Context) error {
+				return k.failUnmade(ctx, k.now().Add(-k.Provision-cleanupTime))
+			})
 		}
-		for _, step := range []func(context.Context) error{k.expire, k.giveUpLost, func(ctx context.Context) error {
-			return k.failUnmade(ctx, k.now().Add(-k.Provision-cleanupTime))
-		}} {
+		for _, step := range steps {
 			if err := step(ctx); err != nil && ctx.Err() == nil {
 				k.Logger.Error("could not look after the sandboxes", "error", err)
 			}
@@ -178,12 +182,29 @@ func (k *Keeper) tend(ctx context.Context) {
 	}
 }
 
+// CodeElsewhere is the code of the fault that says that another manager over
+// the same database has the worker of a sandbox.
+const CodeElsewhere = "at_another_manager"
+
+// heardWithin is how long ago a worker was heard of at the most that counts as
+// connected elsewhere: a manager that was killed cannot write that it is not.
+const heardWithin = time.Minute
+
 // host returns the worker of a sandbox.
-func (k *Keeper) host(s *live.Sandbox) (dispatch.Host, error) {
+func (k *Keeper) host(ctx context.Context, s *live.Sandbox) (dispatch.Host, error) {
 	for _, w := range k.Workers() {
 		if w.ID == s.Worker {
 			return w.Host, nil
 		}
+	}
+	var w job.Worker
+	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+		w, err = tx.Workers().Get(ctx, s.Worker)
+		return err
+	})
+	if err == nil && !k.Alone && w.Connected && w.Manager != "" && w.Manager != k.ID && k.now().Sub(w.SeenAt) < heardWithin {
+		return nil, fault.New(fault.Unavailable, "The worker %s, which has sandbox %s, is connected to the manager %s, and this is %s. Ask that one.", s.Worker, s.ID, w.Manager, k.ID).
+			WithCode(CodeElsewhere).Retry(2 * time.Second)
 	}
 	return nil, fault.New(fault.Unavailable, "The worker %s, which has sandbox %s, is not connected to this manager. The sandbox goes on; try again soon.", s.Worker, s.ID).
 		WithCode("worker_away").Retry(2 * time.Second)

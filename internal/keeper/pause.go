@@ -145,7 +145,7 @@ func (k *Keeper) DropSnapshot(ctx context.Context, id string) error {
 		return err
 	}
 	if snap.Kind == live.Full {
-		host, err := k.host(&live.Sandbox{ID: snap.Sandbox, Worker: snap.Worker})
+		host, err := k.host(ctx, &live.Sandbox{ID: snap.Sandbox, Worker: snap.Worker})
 		if err != nil {
 			return err
 		}

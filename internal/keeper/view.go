@@ -156,7 +156,7 @@ func (k *Keeper) use(ctx context.Context, id string) (s live.Sandbox, host hosti
 		return s, nil, err
 	}
 	k.touch(id, true)
-	host, err = k.host(&s)
+	host, err = k.host(ctx, &s)
 	return s, host, err
 }
 
@@ -245,7 +245,7 @@ func (k *Keeper) SandboxStats(ctx context.Context, id string) (live.Stats, error
 	if s.State.Ended() {
 		return live.Stats{Usage: s.Usage, At: s.EndedAt}, nil
 	}
-	host, err := k.host(&s)
+	host, err := k.host(ctx, &s)
 	if err != nil {
 		return live.Stats{}, err
 	}
