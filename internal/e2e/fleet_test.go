@@ -132,6 +132,9 @@ func tellOfTheFleet(t *testing.T, driver string) {
 	if err != nil || a.status != http.StatusOK || !strings.Contains(string(a.body), `"accepted":true`) {
 		t.Errorf("a heartbeat: %v %v", a, err)
 	}
+	if driver == "gvisor" {
+		p.quarantine(fleet+"/workers/"+w.WorkerID, *w.SandboxID)
+	}
 	for i, want := range []string{`"killed":true`, `"killed":false`} {
 		a, err := p.ask(t.Context(), http.MethodDelete, fleet+"/workers/"+w.WorkerID+"?reason=done", nil)
 		if err != nil || a.status != http.StatusOK || !strings.Contains(string(a.body), want) {
@@ -143,5 +146,48 @@ func tellOfTheFleet(t *testing.T, driver string) {
 	}
 	if err := p.get(t.Context(), "/api/v1/sandboxes/"+*w.SandboxID, &x); err != nil || x.State != "FAILED" {
 		t.Errorf("its sandbox is %+v: %v", x, err)
+	}
+}
+
+// quarantine puts a worker under quarantine and lets it go on: meanwhile it
+// stands still, has no children, and its files are put aside.
+func (p *pair) quarantine(worker, sandbox string) {
+	p.t.Helper()
+	post := func(verb, body string) answer {
+		p.t.Helper()
+		a, err := p.ask(p.t.Context(), http.MethodPost, worker+"/"+verb, []byte(body))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return a
+	}
+	var got struct {
+		Standing   string
+		Quarantine struct {
+			Status       string
+			Restrictions map[string]bool
+			Bundle       struct {
+				Files  string `json:"files_sha256"`
+				Record string `json:"record_sha256"`
+			}
+		}
+	}
+	if err := post("quarantine", `{"reason":"odd","severity":"high"}`).into(http.StatusOK, &got); err != nil {
+		p.t.Fatal(err)
+	}
+	if q := got.Quarantine; got.Standing != "QUARANTINED" || !q.Restrictions["task_execution_paused"] || !q.Restrictions["replication_blocked"] || q.Bundle.Files == "" || q.Bundle.Record == "" {
+		p.t.Errorf("the quarantine is %+v", got)
+	}
+	var x struct{ Paused *string }
+	if err := p.get(p.t.Context(), "/api/v1/sandboxes/"+sandbox, &x); err != nil || x.Paused == nil {
+		p.t.Errorf("its sandbox is not frozen: %+v, %v", x, err)
+	}
+	for verb, code := range map[string]string{"replicate": "deny_quarantined", "heartbeat": "deny_quarantined"} {
+		if a := post(verb, `{}`); a.status != http.StatusForbidden || a.problem() != code {
+			p.t.Errorf("%s under quarantine: %v", verb, a)
+		}
+	}
+	if err := post("release", `{"resolution":"harmless"}`).into(http.StatusOK, &got); err != nil || got.Quarantine.Status != "released" || got.Standing != "ACTIVE" {
+		p.t.Errorf("released: %+v, %v", got, err)
 	}
 }

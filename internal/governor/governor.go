@@ -89,6 +89,7 @@ const (
 	rhythm           = time.Second      // between looks
 	reapEvery        = 10 * time.Second // between looks for the silent
 	stuck            = 6 * time.Minute  // after which what is on its way is given up
+	retryAfter       = 5 * time.Second  // after which an end that failed is tried again
 	sweepLimit       = 100
 	cleanupTime      = time.Minute
 	// maxPapers bounds the papers of a contract that wait to be used.

@@ -50,6 +50,9 @@ func (g *Governor) launch(ctx context.Context, w manifest.Worker) (manifest.Work
 		w, err = g.launched(ctx, w.ID(), s.ID)
 	}
 	leave()
+	if err == nil { // a kill that came before could not end it
+		w, err = g.Worker(asOwner(ctx, &w), w.ID())
+	}
 	if err != nil {
 		if _, end := g.end(ctx, w.ID(), "launch_failed: "+err.Error(), sandbox.OutcomeLost); end != nil {
 			g.Logger.Error("could not end a worker that could not be launched; the sweep will", "worker_id", w.ID(), "error", end)

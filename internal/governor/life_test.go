@@ -195,6 +195,35 @@ func TestALaunchThatFailsFreesItsPlace(t *testing.T) {
 	s.start("")
 }
 
+// killing is a worker during whose launches somebody kills what is launched.
+type killing struct {
+	stageHost
+	kill func()
+}
+
+func (k killing) OpenSandbox(ctx context.Context, o live.Order) (live.Made, error) {
+	k.kill()
+	return k.Boxes.OpenSandbox(ctx, o)
+}
+
+func TestAKillDuringTheLaunchWins(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db store.Store) {
+		s := newStage(t, db)
+		m := s.issue("")
+		s.host = killing{stageHost{s.boxes}, func() {
+			if _, killed, err := s.Governor.Kill(me(), m.WorkerID, "too early"); err != nil || !killed {
+				t.Errorf("killed %t: %v", killed, err)
+			}
+		}}
+		_, err := s.Register(me(), m)
+		s.wantCode("the launch", err, "ended")
+		if w := s.worker(m.WorkerID); w.State != manifest.Ended || w.Reason != "too early" || s.alive() != 0 {
+			t.Errorf("it is %s: %s, with %d sandboxes", w.State, w.Reason, s.alive())
+		}
+	})
+}
+
 func TestReplicasInheritAndDecommissionTakesThemAll(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, openSQLite(t))

@@ -68,7 +68,7 @@ func (g *Governor) Sweep(ctx context.Context, before time.Time) {
 		{"fallen", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Fallen(ctx, sweepLimit) }, func(*manifest.Worker) (string, sandbox.Outcome) {
 			return reasonFallen, sandbox.OutcomeLost
 		}},
-		{"half-done", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Passing(ctx, before, sweepLimit) }, func(*manifest.Worker) (string, sandbox.Outcome) {
+		{"half-done", func(tx store.Tx) ([]manifest.Worker, error) { return g.halfDone(ctx, tx, before) }, func(*manifest.Worker) (string, sandbox.Outcome) {
 			return reasonCut, sandbox.OutcomeKilled
 		}},
 	} {
@@ -91,6 +91,22 @@ func (g *Governor) Sweep(ctx context.Context, before time.Time) {
 			g.Logger.Error("could not look after the fleet", "those", s.what, "error", err)
 		}
 	}
+}
+
+// halfDone lists launches that were begun before a time, and ends that did not
+// come to one: these are tried again soon, whoever began them.
+func (g *Governor) halfDone(ctx context.Context, tx store.Tx, before time.Time) (list []manifest.Worker, err error) {
+	soon := g.now().Add(-retryAfter)
+	if soon.Before(before) {
+		soon = before
+	}
+	all, err := tx.Fleet().Passing(ctx, soon, 10*sweepLimit)
+	for i := range all {
+		if w := &all[i]; w.State == manifest.Ending || w.UpdatedAt.Before(before) {
+			list = append(list, *w)
+		}
+	}
+	return list, err
 }
 
 // Reap ends workers that were silent for longer than a time; 0 is the usual one.

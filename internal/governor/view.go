@@ -38,15 +38,24 @@ func (g *Governor) Workers(ctx context.Context, f store.FleetFilter) (list []man
 // SignatureValid reports, for each worker, whether its paper still carries a
 // good signature: a revoked key shows here.
 func (g *Governor) SignatureValid(ctx context.Context, list []manifest.Worker) (valid []bool, err error) {
-	err = g.Store.View(ctx, func(tx store.Tx) error {
-		valid = make([]bool, len(list))
-		for i := range list {
-			if valid[i], err = g.signed(ctx, tx, &list[i].Manifest, list[i].Terms); err != nil {
-				return err
-			}
-		}
-		return nil
+	var keys []manifest.PublicKey
+	err = g.Store.View(ctx, func(tx store.Tx) (err error) {
+		keys, err = tx.Contracts().Keys(ctx)
+		return err
 	})
+	byID := make(map[string]manifest.PublicKey, len(keys))
+	for _, k := range keys {
+		byID[k.ID] = k
+	}
+	valid = make([]bool, len(list))
+	for i := range list {
+		m := &list[i].Manifest
+		if id, ok := manifest.KeyOf(m.Signature); ok {
+			valid[i] = byID[id].Verify(m, list[i].Terms)
+		} else {
+			valid[i] = g.Keys.Signer().VerifySecret(m)
+		}
+	}
 	return valid, err
 }
 
