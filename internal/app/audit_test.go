@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -99,6 +100,7 @@ func TestAuditOverHTTP(t *testing.T) {
 	if w := d.asks("director", http.MethodPost, "/api/v1/audit/purge", `{"reason":"old"}`); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "retention") {
 		t.Errorf("a purge before its time: %d %s", w.Code, w.Body)
 	}
+	d.answers("auditor", "/api/v1/audit?limit=1000", &list) // the refusals are in it too
 	checkProofs(d, list)
 }
 
@@ -154,5 +156,62 @@ func checkProofs(d *doors, list []auditLine) {
 	table := d.answers("auditor", "/api/v1/audit/export?format=csv&after=1", nil).Body.String()
 	if !strings.HasPrefix(table, "seq,timestamp,") || strings.Contains(table, "\n1,") || !strings.Contains(table, "\n2,") {
 		d.t.Errorf("got the table %.300s", table)
+	}
+}
+
+// TestControlLeavesRecords does what can be done over HTTP without a worker,
+// and finds each in the audit under the id of its request.
+func TestControlLeavesRecords(t *testing.T) {
+	t.Parallel()
+	d := openDoors(t)
+	const api = "/api/v1"
+	machines := "/v1/apps/" + d.ids["app"] + "/machines/" + d.ids["machine"]
+	for i, act := range []struct {
+		key, method, path, body string
+		status                  int
+		action, target, outcome string
+	}{
+		{"viewer", "POST", api + "/jobs/" + d.ids["job"] + "/cancel", "", 403, "deny_control", "POST " + api + "/jobs/" + d.ids["job"] + "/cancel", "denied"},
+		{"worker", "GET", api + "/audit", "", 403, "deny_audit", "GET " + api + "/audit", "denied"},
+		{"sandbox", "GET", api + "/audit/export", "", 403, "deny_audit", "GET " + api + "/audit/export", "denied"},
+		{"operator", "POST", api + "/jobs/" + d.ids["job"] + "/assign", `{"model":"m"}`, 409, "job.assign", d.ids["job"], "denied"}, // it is a root
+		{"operator", "POST", api + "/runs/" + d.ids["run"] + "/cancel", `{"reason":"why"}`, 200, "run.cancel", d.ids["run"], "done"},
+		{"operator", "DELETE", api + "/snapshots/" + d.ids["snapshot"], "", 204, "snapshot.delete", d.ids["snapshot"], "done"},
+		{"operator", "POST", machines + "/cordon", "", 200, "machine.updated", d.ids["machine"], "done"},
+		{"admin", "DELETE", api + "/sandboxes/" + d.ids["sandbox"], "", 200, "sandbox.end", d.ids["sandbox"], "done"},
+		{"operator", "POST", api + "/sessions/" + d.ids["session"] + "/stop", "", 200, "session.completed", d.ids["session"], "done"},
+	} {
+		id := fmt.Sprintf("request-%03d", i)
+		r := httptest.NewRequestWithContext(t.Context(), act.method, act.path, strings.NewReader(act.body))
+		r.Header.Set("Authorization", "Bearer "+d.keys[act.key])
+		r.Header.Set("X-Request-ID", id)
+		w := httptest.NewRecorder()
+		d.api.ServeHTTP(w, r)
+		if w.Code != act.status {
+			t.Errorf("%s %s: %d %s", act.method, act.path, w.Code, w.Body)
+			continue
+		}
+		var list []struct{ Action, Target, Outcome, Actor string }
+		d.answers("auditor", api+"/audit?order=oldest&request_id="+id, &list)
+		found := false
+		for _, rec := range list {
+			found = found || rec.Action == act.action && rec.Target == act.target && rec.Outcome == act.outcome && rec.Actor != ""
+		}
+		if !found {
+			t.Errorf("%s %s left %+v", act.method, act.path, list)
+		}
+	}
+	// Of those who are refused again and again, one record is enough for a while.
+	for range 5 {
+		d.asks("viewer", http.MethodPost, api+"/jobs/"+d.ids["job"]+"/cancel", "")
+	}
+	var list []auditLine
+	d.answers("auditor", api+"/audit?action=deny_control", &list)
+	if len(list) != 1 {
+		t.Errorf("%d records of refusals", len(list))
+	}
+	var report struct{ OK bool }
+	if d.answers("auditor", api+"/audit/verify", &report); !report.OK {
+		t.Error("the audit does not verify")
 	}
 }

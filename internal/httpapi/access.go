@@ -40,6 +40,9 @@ func (a *API) admitTo(w http.ResponseWriter, r *http.Request, rt route) (context
 	}
 	guard.NoteCaller(ctx, caller.Actor())
 	if err := a.allow(r, caller, rt); err != nil {
+		if a.cfg.Audit != nil && fault.Is(err, fault.Denied) {
+			a.cfg.Audit.Deny(ctx, caller, "deny_"+string(rt.action), r.Method+" "+r.URL.Path, err)
+		}
 		return nil, err
 	}
 	if err := a.limit(w, caller, rt); err != nil {

@@ -31,6 +31,8 @@ type Auditor interface {
 	ExportAudit(ctx context.Context, w io.Writer) error
 	ExportAuditCSV(ctx context.Context, w io.Writer, f audit.Filter) error
 	PurgeAudit(ctx context.Context, reason string) (int64, error)
+	// Deny records that a caller was refused for want of permission.
+	Deny(ctx context.Context, c policy.Caller, action, target string, refusal error)
 }
 
 // AuditRecordBody is a record of the audit.

@@ -76,6 +76,9 @@ func (k *Keeper) completing(ctx context.Context, id string, outcome sandbox.Outc
 		if s, err = tx.Sandboxes().Get(ctx, id); err != nil || s.State.Ended() || s.State == sandbox.StateCompleting {
 			return err
 		}
+		if err := acted(ctx, tx, &s, "sandbox.end", reason, map[string]any{"outcome": outcome}); err != nil {
+			return err
+		}
 		if s.State != sandbox.StateRunning {
 			return k.finishIn(ctx, tx, &s, outcome, reason, nil)
 		}

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -289,6 +290,26 @@ func actor(ctx context.Context) string {
 		return c.ID
 	}
 	return policy.System().ID
+}
+
+// acted puts what a caller does to a sandbox into the audit. What is said of it
+// are states, bounds and numbers, and never what it was given.
+func acted(ctx context.Context, tx store.Tx, s *live.Sandbox, action, reason string, after map[string]any) error {
+	return store.Acted(ctx, tx, store.Act{
+		Source: "keeper", Action: action, Target: s.ID, Reason: reason, Before: standing(s), After: after,
+	})
+}
+
+// standing is what the audit says of a sandbox.
+func standing(s *live.Sandbox) map[string]any {
+	return map[string]any{"state": s.State, "paused": s.Paused, "generation": s.Generation, "owner": s.Owner, "limits": s.Spec.Limits, "expires_at": s.ExpiresAt}
+}
+
+// after is standing with what is said of the act.
+func after(s *live.Sandbox, more map[string]any) map[string]any {
+	all := standing(s)
+	maps.Copy(all, more)
+	return all
 }
 
 // contains reports whether a worker serves a driver; "" is any.

@@ -96,6 +96,9 @@ func (k *Keeper) SnapshotSandbox(ctx context.Context, id string, kind live.Snaps
 		if err := tx.Sandboxes().AddSnapshot(ctx, &snap); err != nil {
 			return err
 		}
+		if err := acted(ctx, tx, &x, string(event.SandboxSnapshotted), "", map[string]any{"snapshot": snap.ID, "kind": kind}); err != nil {
+			return err
+		}
 		return tx.Events().Append(ctx, happened(&x, event.SandboxSnapshotted, actor(ctx), k.now(), map[string]any{
 			"snapshot": snap.ID, "kind": kind, "generation": snap.Generation, "bytes": snap.Bytes,
 		}))
@@ -153,7 +156,12 @@ func (k *Keeper) DropSnapshot(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	return k.Store.Update(ctx, func(tx store.Tx) error { return tx.Sandboxes().DropSnapshot(ctx, id) })
+	return k.Store.Update(ctx, func(tx store.Tx) error {
+		if err := tx.Sandboxes().DropSnapshot(ctx, id); err != nil {
+			return err
+		}
+		return store.Acted(ctx, tx, store.Act{Source: "keeper", Action: "snapshot.delete", Target: id, Before: map[string]any{"sandbox": snap.Sandbox, "kind": snap.Kind}})
+	})
 }
 
 // ForkSandbox makes sandboxes that go on from the same moment, memory and all.

@@ -128,7 +128,11 @@ func (k *Keeper) alter(ctx context.Context, id string, t event.Type, data map[st
 		}
 		now := k.now()
 		s.ActiveAt = now
+		before := s
 		if err := change(&s, now); err != nil {
+			return err
+		}
+		if err := acted(ctx, tx, &before, string(t), "", after(&s, data)); err != nil {
 			return err
 		}
 		s.ExpiresAt = due(&s)

@@ -339,6 +339,13 @@ func (k *Machinist) put(ctx context.Context, tx store.Tx, m *machine.Machine, t 
 	if len(m.Events) > 0 {
 		reason = m.Events[0].Reason
 	}
+	err := store.Acted(ctx, tx, store.Act{
+		Source: "machinist", Action: string(t), Target: m.ID, Reason: reason,
+		Before: map[string]any{"state": from}, After: map[string]any{"state": m.State, "sandbox": m.Sandbox, "app": m.App},
+	})
+	if err != nil {
+		return err
+	}
 	return tx.Events().Append(ctx, happened(ctx, m, t, m.UpdatedAt, map[string]any{"from": from, "to": m.State, "reason": reason, "sandbox": m.Sandbox}))
 }
 

@@ -120,6 +120,9 @@ func (k *Machinist) DeleteApp(ctx context.Context, name string) error {
 		if err := tx.Machines().DropApp(ctx, c.ID, name); err != nil {
 			return err
 		}
+		if err := store.Acted(ctx, tx, store.Act{Source: "machinist", Action: string(event.AppDeleted), Target: name}); err != nil {
+			return err
+		}
 		return tx.Events().Append(ctx, &event.Event{
 			Type: event.AppDeleted, Version: 1, Entity: "app", EntityID: name, Owner: c.ID, Actor: c.ID, At: k.Now(),
 		})

@@ -2,12 +2,16 @@ package manager
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
 
+	"github.com/aurea-dev/aurea/internal/audit"
 	"github.com/aurea-dev/aurea/internal/build"
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // BuildImage has a worker build an image: the one that is named, or else the
@@ -33,12 +37,29 @@ func (m *Manager) BuildImage(ctx context.Context, worker string, order build.Ord
 	}
 	log := m.Logger.With("who", who.ID, "worker", name, "dockerfile", order.Name, "tag", order.Tag, "uploaded", order.Uploaded)
 	log.Info("an image is being built")
+	act := store.Act{Source: "manager", Action: "image.build", Target: order.Tag, Before: map[string]any{"worker": name, "dockerfile": order.Name, "uploaded": order.Uploaded}}
+	if err := m.acted(ctx, act); err != nil {
+		return build.Result{}, err
+	}
 	r, err := b.Build(ctx, order, upload, tell)
+	act.Action, act.After = "image.built", map[string]any{"image": r.Image, "digest": r.Digest}
 	if err != nil {
+		act.Outcome, act.After = audit.Failed, nil
+	}
+	told := m.acted(context.WithoutCancel(ctx), act) // it was built, whoever hung up
+	if err = errors.Join(err, told); err != nil {
 		return build.Result{}, err
 	}
 	log.Info("an image was built", "image", r.Image, "digest", r.Digest)
 	return r, nil
+}
+
+// acted records an act that no transaction of ours does.
+func (m *Manager) acted(ctx context.Context, a store.Act) error {
+	if err := m.Store.Update(ctx, func(tx store.Tx) error { return store.Acted(ctx, tx, a) }); err != nil {
+		return fmt.Errorf("record an act: %w", err)
+	}
+	return nil
 }
 
 // builder returns a worker that can build; "" is the first.

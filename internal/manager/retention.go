@@ -8,6 +8,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -65,6 +66,11 @@ func (m *Manager) Collect(ctx context.Context, dry bool) (c job.Collection, err 
 	p := &pass{m: m, now: m.Now(), fence: m.fence.Load(), dry: dry, result: job.Collection{DryRun: dry}}
 	if p.fence == 0 && !dry {
 		return c, fault.New(fault.Unavailable, "another manager leads; ask that one").WithCode("not_leader")
+	}
+	if _, asked := policy.From(ctx); asked && !dry {
+		if err := m.acted(ctx, store.Act{Source: "manager", Action: "history.collect"}); err != nil {
+			return c, err
+		}
 	}
 	for _, step := range []func(context.Context) error{p.plans, p.runs, p.sandboxes, p.machines, p.fleet, p.events, p.workers, p.outputs, p.blobs} {
 		if err := step(ctx); err != nil {

@@ -40,9 +40,10 @@ type Notary struct {
 	key    note.Verifier
 	vkey   string
 
-	mu   sync.Mutex
-	last audit.Checkpoint // the newest that was signed here, also before a restart
-	told string           // what was last said to be wrong
+	mu     sync.Mutex
+	last   audit.Checkpoint // the newest that was signed here, also before a restart
+	told   string           // what was last said to be wrong
+	denied map[denied]refusals
 }
 
 // Open reads the key from the folder, or makes it.

@@ -16,7 +16,7 @@ func (q *Queue) Cancel(ctx context.Context, caller policy.Caller, id, reason str
 		return job.Job{}, nil, err
 	}
 	cancelled, err = q.decide(ctx, caller, "cancel", id, func(t *turn, j *job.Job) error {
-		stopped = nil
+		stopped, t.why = nil, reason
 		if j.State.Ended() {
 			return fault.New(fault.Conflict, "cannot cancel job %s: it has ended as %s", j.ID, j.State).WithCode("wrong_state")
 		}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/audit"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
@@ -27,9 +29,11 @@ type turn struct {
 	touched []*job.Job
 	dirty   map[string]bool
 	events  []*event.Event
+	audit   []*audit.Record
 	closing []*job.Job            // roots of which a child ended in this turn
 	waiting map[string][]*job.Job // dependents that were looked up ahead
 	reason  string                // why a root is cancelled in this turn
+	why     string                // what was said to be the reason of an act
 }
 
 // update runs fn as one transaction and stores what it decided.
@@ -67,12 +71,14 @@ func (q *Queue) decide(ctx context.Context, caller policy.Caller, what, id strin
 		if err := visible(caller, j); err != nil {
 			return err
 		}
+		before := *j
 		if err := fn(t, j); err != nil {
 			return err
 		}
 		if err := t.closeRoots(ctx); err != nil { // so that a root that ends is answered as ended
 			return err
 		}
+		t.acted(caller, what, &before, j)
 		decided = *j
 		return nil
 	})
@@ -80,7 +86,7 @@ func (q *Queue) decide(ctx context.Context, caller policy.Caller, what, id strin
 		return decided, nil
 	}
 	if fault.Is(err, fault.Conflict) || fault.Is(err, fault.Denied) {
-		q.audit(ctx, caller.ID, what, id, err)
+		q.audit(ctx, caller.Actor(), what, id, err)
 	}
 	return job.Job{}, err
 }
@@ -224,9 +230,35 @@ func (t *turn) append(j *job.Job, kind event.Type, at time.Time, data json.RawMe
 	})
 }
 
-// refuse records that something about a job was not accepted. fence is the
-// number that came with it, where one did.
+// acted adds the record of an act of control. What workers do is no such act.
+func (t *turn) acted(caller policy.Caller, what string, before, after *job.Job) {
+	switch what {
+	case "cancel", "retry", "assign":
+		t.audit = append(t.audit, &audit.Record{
+			At: t.now, Category: audit.Access, Action: "job." + what, Source: "queue", Actor: caller.Actor(), Target: after.ID, Message: t.why,
+			Before: standing(before), After: standing(after),
+		})
+	}
+}
+
+// standing is what the audit says of a job.
+func standing(j *job.Job) json.RawMessage {
+	text, _ := json.Marshal(facts{State: j.State, Outcome: j.Outcome, Model: j.AssignedModel, Worker: j.Worker, Fence: j.Fence}) // always can be written
+	return text
+}
+
+// refuse records that something about a job was not accepted, as an event and
+// in the audit. fence is the number that came with it, where one did.
 func (t *turn) refuse(j *job.Job, what, code, reason string, fence *int64) error {
+	r := &audit.Record{
+		At: t.now, Category: audit.Policy, Severity: audit.Warning, Action: "job." + what, Source: "queue", Actor: t.actor, Target: j.ID, Outcome: audit.Denied,
+		Message: reason, Before: standing(j), Metadata: map[string]string{"code": code},
+	}
+	if fence != nil { // somebody spoke for a lease
+		r.Category = audit.Violation
+		r.Metadata["given_fence"] = strconv.FormatInt(*fence, 10)
+	}
+	t.audit = append(t.audit, r)
 	return t.record(j, event.JobRefused, facts{
 		Operation: what, Code: code, Reason: reason, State: j.State, Fence: j.Fence, GivenFence: fence, Worker: j.Worker,
 	})
@@ -240,6 +272,11 @@ func (t *turn) flush(ctx context.Context) error {
 	for _, j := range t.touched {
 		if err := t.tx.Jobs().Put(ctx, j); err != nil {
 			return fmt.Errorf("store job %s: %w", j.ID, err)
+		}
+	}
+	if len(t.audit) > 0 {
+		if err := t.tx.Audit().Append(ctx, t.audit...); err != nil {
+			return fmt.Errorf("store audit records: %w", err)
 		}
 	}
 	if len(t.events) == 0 {

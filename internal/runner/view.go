@@ -128,6 +128,10 @@ func (r *Runner) CancelRun(ctx context.Context, id, reason string) (run.Run, err
 		if x.State.Ended() {
 			return fault.New(fault.Conflict, "run %s is %s and cannot be cancelled", id, x.State).WithCode("wrong_state")
 		}
+		err = store.Acted(ctx, tx, store.Act{Source: "runner", Action: "run.cancel", Target: id, Reason: reason, Before: map[string]any{"state": x.State}})
+		if err != nil {
+			return err
+		}
 		x.Reason = reason
 		if x.State == run.Running {
 			if err := tx.Runs().Put(ctx, &x, nil); err != nil {

@@ -285,6 +285,13 @@ func (l *Lifecycle) alter(ctx context.Context, id string, t event.Type, change f
 		}
 		if from != s.State {
 			t = event.SessionMoved
+			err := store.Acted(ctx, tx, store.Act{
+				Source: "session", Action: "session." + string(s.State), Target: s.ID, Reason: s.Reason,
+				Before: map[string]any{"state": from}, After: map[string]any{"state": s.State, "sandbox": s.Sandbox},
+			})
+			if err != nil {
+				return err
+			}
 		}
 		if t == "" {
 			return nil
