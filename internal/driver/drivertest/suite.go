@@ -73,7 +73,7 @@ type check struct {
 // Run tests the driver against every sentence of the contract.
 func Run(t *testing.T, h Harness) {
 	checks := slices.Concat(lifeChecks(), adoptChecks(), processChecks(), outputChecks(), fileChecks(), limitChecks(),
-		pauseChecks(), snapshotChecks(), filerChecks(), watchChecks(), portChecks())
+		pauseChecks(), killChecks(), snapshotChecks(), filerChecks(), watchChecks(), portChecks())
 	for name := range h.Lacks {
 		if !slices.ContainsFunc(checks, func(c check) bool { return c.name == name }) {
 			t.Errorf("the harness lacks %q, which is no check of the suite", name)

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -150,6 +152,67 @@ func (r *Roster[B]) Interrupt(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		return fault.New(fault.Unavailable, "wait for the sandbox's making to end: %w", context.Cause(ctx))
 	}
+}
+
+// Boxes returns the boxes with these ids; nil is all of them.
+func (r *Roster[B]) Boxes(ids []string) map[string]B {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ids == nil {
+		return maps.Clone(r.boxes)
+	}
+	found := make(map[string]B, len(ids))
+	for _, id := range ids {
+		if b, ok := r.boxes[id]; ok {
+			found[id] = b
+		}
+	}
+	return found
+}
+
+// Halt ends the making of the sandboxes with these ids, nil is of all, without
+// waiting for that. What it returns waits.
+func (r *Roster[B]) Halt(ids []string) (wait func(ctx context.Context) error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var halted []*Making
+	for id, m := range r.making {
+		if ids == nil || slices.Contains(ids, id) {
+			m.cancel(errDestroyed)
+			halted = append(halted, m)
+		}
+	}
+	return func(ctx context.Context) error {
+		for _, m := range halted {
+			select {
+			case <-m.ended:
+			case <-ctx.Done():
+				return fault.New(fault.Unavailable, "wait for the making of sandboxes to end: %w", context.Cause(ctx))
+			}
+		}
+		return nil
+	}
+}
+
+// Left returns the ids of the folders that have no box here; given ids, only
+// those of them.
+func (r *Roster[B]) Left(ids []string) ([]string, error) {
+	entries, err := os.ReadDir(r.folder)
+	if err != nil {
+		return nil, fmt.Errorf("list the sandboxes: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var left []string
+	for _, entry := range entries {
+		id := entry.Name()
+		_, here := r.boxes[id]
+		if here || ids != nil && !slices.Contains(ids, id) || (sandbox.Spec{ID: id}).Validate() != nil {
+			continue
+		}
+		left = append(left, id)
+	}
+	return left, nil
 }
 
 // Close ends every making and lets go of every box. It reports whether this was

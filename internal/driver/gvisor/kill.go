@@ -1,0 +1,107 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+)
+
+var _ sandbox.Killer = (*Driver)(nil)
+
+// KillAll implements sandbox.Killer. A sandbox is one process of the host's with
+// what hangs on it, and of each that was met a pidfd is at hand: its end is one
+// system call.
+func (d *Driver) KillAll(ctx context.Context, ids []string) error {
+	made := d.roster.Halt(ids)
+	boxes, killed := d.killBoxes(ids, nil)
+	left, err := d.killLeft(ids)
+	all := []error{killed, err}
+	for _, b := range boxes {
+		all = append(all, b.awaitDeath(ctx))
+	}
+	for _, h := range left {
+		all = append(all, h.waitUntil(ctx))
+		h.close()
+	}
+	// One that was made before it could be halted is known by now.
+	all = append(all, made(ctx))
+	late, killed := d.killBoxes(ids, boxes)
+	all = append(all, killed)
+	for _, b := range late {
+		all = append(all, b.awaitDeath(ctx))
+	}
+	return errors.Join(append(all, d.killHalfMade(ctx, ids))...)
+}
+
+// killBoxes sends those that were met their end, but for some.
+func (d *Driver) killBoxes(ids []string, but map[string]*Box) (map[string]*Box, error) {
+	boxes := d.roster.Boxes(ids)
+	var all []error
+	for id, b := range boxes {
+		if but[id] == b {
+			delete(boxes, id)
+			continue
+		}
+		if err := b.sentry.kill(); err != nil && b.Alive() { // else it has died by itself
+			all = append(all, fmt.Errorf("kill sandbox %s: %w", id, err))
+		}
+	}
+	return boxes, errors.Join(all...)
+}
+
+// awaitDeath waits until nothing runs in the sandbox any more.
+func (b *Box) awaitDeath(ctx context.Context) error {
+	select {
+	case <-b.watched: // also where we have let go of it: then it is not ours
+		return nil
+	case <-ctx.Done():
+		return fault.New(fault.Unavailable, "wait for the end of sandbox %s: %w", b.ID, context.Cause(ctx))
+	}
+}
+
+// killLeft kills the sandboxes that have a folder and were not met, and returns
+// their processes, to be waited for.
+func (d *Driver) killLeft(ids []string) ([]*hostProcess, error) {
+	left, err := d.roster.Left(ids)
+	if err != nil {
+		return nil, err
+	}
+	var dying []*hostProcess
+	var all []error
+	for _, id := range left {
+		dir := d.dir(id)
+		made, err := readMade(dir)
+		if err != nil {
+			continue // half made: see killHalfMade
+		}
+		if r, err := readRecord(dir); err == nil && r.State.Boot != d.boot {
+			continue // the machine has been off since
+		}
+		h, err := openProcess(made.Sentry)
+		if err != nil {
+			continue // it has ended
+		}
+		if err := h.kill(); err != nil {
+			all = append(all, fmt.Errorf("kill sandbox %s: %w", id, err))
+		}
+		dying = append(dying, h)
+	}
+	return dying, errors.Join(all...)
+}
+
+// killHalfMade kills what somebody began to make and was killed over: nothing
+// says which processes those are, so they are looked for.
+func (d *Driver) killHalfMade(ctx context.Context, ids []string) error {
+	left, err := d.roster.Left(ids)
+	all := []error{err}
+	for _, id := range left {
+		if _, err := readMade(d.dir(id)); errors.Is(err, fs.ErrNotExist) {
+			all = append(all, killFound(ctx, d.dir(id)))
+		}
+	}
+	return errors.Join(all...)
+}
