@@ -24,7 +24,7 @@ func benchCommands() []*cobra.Command {
 		Short: "Measure this binary on this machine",
 		Long:  "Measure this binary on this machine, with processes and data folders of its own on loopback.\nNumbers move with the machine; compare those of one run.",
 	}
-	all.AddCommand(benchQueue(), benchSandbox(), benchRun(), benchSoak())
+	all.AddCommand(benchQueue(), benchSandbox(), benchRun(), benchSoak(), benchKill())
 	return []*cobra.Command{all}
 }
 

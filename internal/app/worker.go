@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/cli"
@@ -49,7 +51,10 @@ func Worker(ctx context.Context, s cli.Start) error {
 	}
 	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-worker", Version: s.Version, Logger: log})
 	defer tracer.Close()
+	trip, untrip := tripSignal()
+	defer untrip()
 	w, err := worker.New(worker.Config{
+		Trip:   trip,
 		Tracer: tracer, Languages: languages, Survey: survey, Pool: cfg.Pool, PoolMax: cfg.PoolMax, Digest: imageDigest(cfg, log),
 		Builder: workerBuilder(cfg, log),
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,
@@ -67,6 +72,26 @@ func Worker(ctx context.Context, s cli.Start) error {
 			return w.Run(ctx)
 		}),
 	}}}.Run(ctx)
+}
+
+// tripSignal tells of the signal that pulls this machine's kill switch.
+func tripSignal() (trip <-chan struct{}, stop func()) {
+	signals, told, done := make(chan os.Signal, 1), make(chan struct{}, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGUSR1)
+	go func() {
+		for {
+			select {
+			case <-signals:
+				select {
+				case told <- struct{}{}:
+				default: // it is about to be pulled
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return told, func() { signal.Stop(signals); close(done) }
 }
 
 // defaultLimits are those of jobs that ask for none. A driver that cannot keep

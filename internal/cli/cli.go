@@ -156,7 +156,7 @@ func (inv *invocation) root() *cobra.Command {
 	root.AddCommand(inv.upCommand(), inv.roleCommand(config.Manager, "Start a manager alone", inv.program.Manager),
 		inv.roleCommand(config.Worker, "Start a worker alone", inv.program.Worker),
 		inv.roleCommand(config.Bridge, "Start a bridge alone", inv.program.Bridge),
-		inv.runCommand(), inv.sandboxCommand(), inv.fleetCommand(), inv.languagesCommand(), inv.poolCommand(), inv.prdCommand(), inv.jobsCommand(), inv.eventsCommand(), inv.auditCommand(), inv.gcCommand(), inv.imageCommand(), inv.configCommand(), inv.healthCommand(), inv.doctorCommand(), inv.diagnoseCommand(),
+		inv.runCommand(), inv.sandboxCommand(), inv.fleetCommand(), inv.languagesCommand(), inv.poolCommand(), inv.prdCommand(), inv.jobsCommand(), inv.eventsCommand(), inv.auditCommand(), inv.gcCommand(), inv.killSwitchCommand(), inv.imageCommand(), inv.configCommand(), inv.healthCommand(), inv.doctorCommand(), inv.diagnoseCommand(),
 		inv.versionCommand(), inv.openAPICommand())
 	root.AddCommand(inv.keyCommand())
 	root.AddCommand(inv.pauseCommands()...)

@@ -84,7 +84,7 @@ func (r Registration) Check() error {
 			return err
 		}
 	}
-	return nil
+	return checkTripped(r.Tripped)
 }
 
 func (d DriverSummary) check(field string) error {
@@ -166,6 +166,9 @@ func (r ExtendRequest) Check() error {
 		return fault.Field("figures", "must not be negative")
 	}
 	if err := checkLanguages(r.Languages); err != nil {
+		return err
+	}
+	if err := checkTripped(r.Tripped); err != nil {
 		return err
 	}
 	return checkWord("session", r.Session)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/evidence"
+	"github.com/aurea-dev/aurea/internal/killswitch"
 	"github.com/aurea-dev/aurea/internal/language"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/run"
@@ -155,6 +156,9 @@ type Registration struct {
 	// Lost are leases of an earlier incarnation whose sandboxes could not be
 	// taken over. They go back to the queue, and the record says why.
 	Lost []Lost `json:"lost,omitempty"`
+	// Tripped are kill switches that were engaged at this machine without a
+	// manager. They hold, and the manager engages them for all.
+	Tripped []killswitch.Switch `json:"tripped,omitempty"`
 }
 
 // Lost is a sandbox that a restarted worker could not go on with.
@@ -196,6 +200,9 @@ type Welcome struct {
 	// StrangeExecs are of the execs in Sandboxes: nobody knows them. Those that
 	// run are killed.
 	StrangeExecs []live.ExecID `json:"strange_execs,omitempty"`
+	// Switches is what the kill switch says. The worker brings what it has to it
+	// before it begins anything.
+	Switches killswitch.State `json:"switches,omitzero"`
 }
 
 // LeaseRequest asks for work.
@@ -236,6 +243,8 @@ type ExtendRequest struct {
 	// Languages are said each time: whether one is active changes with the
 	// images, and any manager may be asked.
 	Languages []language.Status `json:"languages,omitempty"`
+	// Tripped is that of a Registration, for what was tripped since.
+	Tripped []killswitch.Switch `json:"tripped,omitempty"`
 }
 
 // Figures are what a worker measures of itself.
@@ -249,6 +258,8 @@ type Figures struct {
 type ExtendAnswer struct {
 	Gone  []Held    `json:"gone,omitempty"`
 	Until time.Time `json:"until"`
+	// Switches is what the kill switch says: a command may not have arrived.
+	Switches killswitch.State `json:"switches,omitzero"`
 }
 
 // ReportRequest hands over what happened so far.

@@ -151,7 +151,7 @@ func CheckSandboxOrder(o live.Order) error {
 	if err := CheckSandboxID("id", o.ID); err != nil {
 		return err
 	}
-	for _, w := range []struct{ field, text string }{{"owner", o.Owner}, {"driver", o.Spec.Driver}, {"restore", o.Restore}, {"trace", o.Trace}} {
+	for _, w := range []struct{ field, text string }{{"owner", o.Owner}, {"driver", o.Spec.Driver}, {"restore", o.Restore}, {"trace", o.Trace}, {"parent", o.Parent}} {
 		if err := checkText(w.field, w.text, maxWord); err != nil {
 			return err
 		}

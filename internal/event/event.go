@@ -88,6 +88,9 @@ const (
 	WorkerLeft       Type = "worker.left"
 	WorkerRefused    Type = "worker.refused"
 
+	SwitchEngaged  Type = "killswitch.engaged"
+	SwitchReleased Type = "killswitch.released"
+
 	ManagerStarted Type = "manager.started"
 	KeyCreated     Type = "key.created"
 	KeyRevoked     Type = "key.revoked"

@@ -39,8 +39,10 @@ type Config struct {
 	// Fleet is the fleet and its law.
 	Fleet Fleet
 	// Audit looks after the audit.
-	Audit   Auditor
-	Version string // of the program
+	Audit Auditor
+	// KillSwitch stops things.
+	KillSwitch KillSwitch
+	Version    string // of the program
 	// Loopback says that the door is bound to loopback; then the Host of every
 	// request is checked.
 	Loopback bool
@@ -132,6 +134,7 @@ func (a *API) registerAll() {
 	a.registerKeys()
 	a.registerFleet()
 	a.registerPause()
+	a.registerKillSwitch()
 	a.mux.HandleFunc("/", a.nowhere)
 }
 

@@ -347,6 +347,7 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"POST /api/v1/keys manage", "GET /api/v1/keys manage", "DELETE /api/v1/keys/{key} manage",
 		"GET /api/v1/audit audit", "GET /api/v1/audit/verify audit", "GET /api/v1/audit/proof audit", "GET /api/v1/audit/checkpoint audit", "GET /api/v1/audit/export audit", "POST /api/v1/audit/purge purge",
 		"POST /api/v1/gc manage", "GET /api/v1/queue/dead read", "GET /api/v1/queue/stats read", "GET /api/v1/workers read", "GET /api/v1/languages read", "GET /api/v1/pool read",
+		"GET /api/v1/kill-switch read", "POST /api/v1/kill-switch stop", "POST /api/v1/kill-switch/rearm rearm", "POST /api/v1/kill-switch/unfreeze stop",
 		"GET /{$} public", "GET /docs public", "GET /docs/start.js public", "GET /docs/swagger-ui-bundle.js public", "GET /docs/swagger-ui.css public",
 		"GET /redoc public", "GET /redoc/page.css public", "GET /redoc/redoc.standalone.js public", "GET /redoc/start.js public",
 		"GET /openapi.json public", "GET /openapi.yaml public",

@@ -21,6 +21,7 @@ const (
 	OutcomeCancelled        Outcome = "cancelled"         // on request
 	OutcomeDependencyFailed Outcome = "dependency_failed" // a job it depends on did not complete
 	OutcomeLost             Outcome = "lost"              // its workers vanished too often
+	OutcomeKilled           Outcome = "killed"            // by the kill switch
 	OutcomeRejected         Outcome = "rejected"          // validation did not pass
 )
 

@@ -41,6 +41,9 @@ func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s li
 			return s, false, err
 		}
 	}
+	if err := k.Stops(sandbox.Subject{Parent: from.parent, Labels: req.Spec.Labels}); err != nil {
+		return s, false, err
+	}
 	w, err := k.choose(req.Spec.Driver, from.worker, nil)
 	if err != nil {
 		return s, false, err
@@ -118,7 +121,7 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 		return s, nil, err
 	}
 	creating := happened(&s, event.SandboxCreating, c.ID, now, map[string]any{"worker": w.ID})
-	m = &making{k: k, order: live.Order{ID: s.ID, Owner: s.Owner, Spec: s.Spec, Files: req.Files, Restore: from.snapshot}}
+	m = &making{k: k, order: live.Order{ID: s.ID, Owner: s.Owner, Parent: s.Parent, Spec: s.Spec, Files: req.Files, Restore: from.snapshot}}
 	m.ctx, m.cancel = context.WithTimeoutCause(ctx, k.Provision, errProvision)
 	end := k.begin(s.ID)
 	defer end()

@@ -25,6 +25,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/wake"
 )
@@ -47,7 +48,9 @@ type Config struct {
 	Leads func() bool
 	// Demand refuses new work while the manager cannot take it; nil is never.
 	Demand func(ctx context.Context) error
-	Terms  live.Terms
+	// Stops refuses what the kill switch stands against; nil is nothing.
+	Stops func(sandbox.Subject) error
+	Terms live.Terms
 	// FileLimits bound the stored files of a session.
 	FileLimits filesync.Limits
 	Now        func() time.Time
@@ -109,6 +112,9 @@ func New(cfg Config) *Keeper {
 	}
 	if cfg.Terms.OutputCap <= 0 {
 		cfg.Terms.OutputCap = defaultOutput
+	}
+	if cfg.Stops == nil {
+		cfg.Stops = func(sandbox.Subject) error { return nil }
 	}
 	if cfg.Leads == nil {
 		cfg.Leads = func() bool { return true }
@@ -190,6 +196,10 @@ const CodeElsewhere = "at_another_manager"
 // heardWithin is how long ago a worker was heard of at the most that counts as
 // connected elsewhere: a manager that was killed cannot write that it is not.
 const heardWithin = time.Minute
+// subject says whose a sandbox is, to the kill switch.
+func subject(s *live.Sandbox) sandbox.Subject {
+	return sandbox.Subject{ID: s.ID, Parent: s.Parent, Labels: s.Spec.Labels}
+}
 
 // host returns the worker of a sandbox.
 func (k *Keeper) host(ctx context.Context, s *live.Sandbox) (dispatch.Host, error) {

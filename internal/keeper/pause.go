@@ -17,7 +17,7 @@ import (
 // PauseSandbox makes a sandbox stand still. One that does so already stays as
 // it is.
 func (k *Keeper) PauseSandbox(ctx context.Context, id string, how live.Paused) (live.Sandbox, error) {
-	s, host, err := k.use(ctx, id)
+	s, host, err := k.free(ctx, id)
 	if err != nil || s.Paused != "" {
 		return s, err
 	}
@@ -47,7 +47,7 @@ func aside(id string) string { return "aside" + id }
 
 // ResumeSandbox lets a sandbox go on. Its time to live counts anew.
 func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, error) {
-	s, host, err := k.use(ctx, id)
+	s, host, err := k.free(ctx, id)
 	if err != nil || s.Paused == "" {
 		return s, err
 	}
@@ -258,7 +258,7 @@ func (k *Keeper) origin(ctx context.Context, id, name string) (snap live.Snapsho
 
 // RestoreSandbox sets a sandbox back to a snapshot of it, in place.
 func (k *Keeper) RestoreSandbox(ctx context.Context, id, snapshot string) (live.Sandbox, error) {
-	s, host, err := k.use(ctx, id)
+	s, host, err := k.free(ctx, id)
 	if err != nil {
 		return s, err
 	}

@@ -171,9 +171,18 @@ func reasonOf(s *live.Sandbox) string {
 	return ": " + s.Reason
 }
 
-// awake is use of one that does not stand still.
-func (k *Keeper) awake(ctx context.Context, id string) (live.Sandbox, hosting, error) {
+// free is use of one that the kill switch lets be.
+func (k *Keeper) free(ctx context.Context, id string) (live.Sandbox, hosting, error) {
 	s, host, err := k.use(ctx, id)
+	if err == nil {
+		err = k.Stops(subject(&s))
+	}
+	return s, host, err
+}
+
+// awake is free of one that does not stand still.
+func (k *Keeper) awake(ctx context.Context, id string) (live.Sandbox, hosting, error) {
+	s, host, err := k.free(ctx, id)
 	if err == nil && s.Paused != "" {
 		err = fault.New(fault.Conflict, "The sandbox %s is paused; resume it first.", id).WithCode("paused")
 	}

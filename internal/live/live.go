@@ -97,6 +97,8 @@ type Order struct {
 	ID    string `json:"id"`
 	Owner string `json:"owner"`
 	Spec  Spec   `json:"spec"`
+	// Parent is the sandbox that it is a fork of, or "".
+	Parent string `json:"parent,omitempty"`
 	// Files are put below /workspace before anything else happens, by relative
 	// path.
 	Files map[string][]byte `json:"files,omitempty"`

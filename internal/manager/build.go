@@ -12,6 +12,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // BuildImage has a worker build an image: the one that is named, or else the
@@ -26,6 +27,9 @@ func (m *Manager) BuildImage(ctx context.Context, worker string, order build.Ord
 		return build.Result{}, err
 	}
 	if err := m.DemandIntake(); err != nil {
+		return build.Result{}, err
+	}
+	if err := m.switches.refuse(sandbox.Subject{}); err != nil {
 		return build.Result{}, err
 	}
 	name, b := m.sessions.builder(worker)

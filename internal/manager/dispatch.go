@@ -39,6 +39,9 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	if err := m.admit(ctx, w); err != nil {
 		return dispatch.Welcome{}, err
 	}
+	if err := m.tripped(ctx, w.ID, r.Tripped); err != nil {
+		return dispatch.Welcome{}, fmt.Errorf("engage what was tripped: %w", err)
+	}
 	if err := m.Queue.Replace(ctx, w.ID, r.Holding, r.Lost, "worker_restarted"); err != nil {
 		return dispatch.Welcome{}, fmt.Errorf("give back old leases: %w", err)
 	}
@@ -53,7 +56,7 @@ func (m *Manager) Register(ctx context.Context, r dispatch.Registration) (dispat
 	s := &session{id: w.Session, worker: w, seen: now, languages: r.Languages}
 	m.sessions.add(s)
 	m.work.Wake()
-	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone, Strangers: strangers.Sandboxes, StrangeExecs: strangers.Execs}, nil
+	return dispatch.Welcome{Session: s.id, LeaseTerm: m.LeaseTerm, ExtendEvery: m.LeaseTerm / 3, Gone: gone, Strangers: strangers.Sandboxes, StrangeExecs: strangers.Execs, Switches: m.switches.state()}, nil
 }
 
 // proof is what a worker says of one of its drivers.
@@ -161,9 +164,12 @@ func (m *Manager) Extend(ctx context.Context, req dispatch.ExtendRequest) (dispa
 	if err != nil {
 		return dispatch.ExtendAnswer{}, err
 	}
+	if err := m.tripped(ctx, s.worker.ID, req.Tripped); err != nil {
+		return dispatch.ExtendAnswer{}, err
+	}
 	m.saw(ctx, s, &req)
 	gone, until, err := m.Queue.Extend(ctx, s.worker.ID, req.Held)
-	return dispatch.ExtendAnswer{Gone: gone, Until: until}, err
+	return dispatch.ExtendAnswer{Gone: gone, Until: until, Switches: m.switches.state()}, err
 }
 
 // Report takes events and output of running jobs.

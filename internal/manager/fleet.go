@@ -31,8 +31,8 @@ func (m *Manager) newGovernor(t FleetTerms) (*governor.Governor, error) {
 	}
 	return governor.New(governor.Config{
 		Store: m.Store, Sandboxes: m.Keeper, Blobs: m.Blobs, Keys: t.Keys, Leads: func() bool { return m.fence.Load() != 0 },
-		Demand: func(context.Context) error { return m.demandDisk() },
-		Now:    m.Now, Logger: m.Logger, Observe: t.Observe, Most: m.SandboxTerms.Most, MaxTTL: m.SandboxTerms.MaxTTL,
+		Demand: func(context.Context) error { return m.demandDisk() }, Stopped: m.stopsFleet,
+		Now: m.Now, Logger: m.Logger, Observe: t.Observe, Most: m.SandboxTerms.Most, MaxTTL: m.SandboxTerms.MaxTTL,
 		Silence: t.Silence, Validity: t.Validity, Alone: m.Alone,
 	}), nil
 }

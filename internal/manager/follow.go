@@ -83,7 +83,7 @@ func (f *follower) look(ctx context.Context) error {
 		if runs, err = f.any(ctx, tx, event.RunCreated, event.RunRequeued); err != nil {
 			return err
 		}
-		ours := event.Filter{After: f.cursor, Types: []event.Type{event.JobFailed, event.WorkerRegistered, event.WorkerLeft, event.RunCancelling}}
+		ours := event.Filter{After: f.cursor, Types: []event.Type{event.JobFailed, event.WorkerRegistered, event.WorkerLeft, event.RunCancelling, event.SwitchEngaged, event.SwitchReleased}}
 		us, err = tx.Events().List(ctx, ours, followBatch)
 		if len(us) == followBatch || store.Full(us, store.EventBytes) {
 			last = us[len(us)-1].Seq // the rest comes with the next look
@@ -131,6 +131,9 @@ func (f *follower) obey(ctx context.Context, e *event.Event) error {
 			f.m.halt(ctx, end.Worker, dispatch.Cancel{Held: dispatch.Held{JobID: e.JobID, Fence: end.Fence}, Reason: end.Reason})
 		}
 		return nil
+	}
+	if e.Type == event.SwitchEngaged || e.Type == event.SwitchReleased {
+		return f.m.followSwitches(ctx)
 	}
 	if e.Type == event.RunCancelling {
 		f.m.Runner.Halt(e.EntityID)

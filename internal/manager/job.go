@@ -27,6 +27,9 @@ func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, re
 	if err := m.demandDrivers(ctx, prd); err != nil {
 		return job.Submission{}, err
 	}
+	if err := m.switches.refuse(sandbox.Subject{Project: prd.ProjectID}); err != nil {
+		return job.Submission{}, err
+	}
 	if err := m.demandDisk(); err != nil {
 		return job.Submission{}, err
 	}

@@ -78,6 +78,7 @@ type Manager struct {
 	Fleet    *governor.Governor
 	outputs  *outputs
 	sessions *sessions
+	switches *switches
 	keys     *keyring
 	pause    pause
 	started  time.Time
@@ -124,6 +125,8 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{Config: cfg, outputs: &outputs{Outputs: cfg.Outputs}, sessions: newSessions(), keys: newKeyring(), started: cfg.Now()}
 	m.sessions.held = func() bool { return m.pause.get().Paused }
+	m.switches = &switches{}
+	m.Queue.Obey(m.switches.halt)
 	m.Runner = m.newRunner(cfg.RunTerms)
 	m.Keeper = m.newKeeper(cfg.SandboxTerms)
 	m.Machines = m.newMachinist(cfg.SandboxTerms)
@@ -142,6 +145,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 	lead := &leader{m: m, holder: m.ID + "." + job.NewID()}
 	for _, step := range []func() error{
+		func() error { return m.readSwitches(ctx) }, // first: nothing begins that was stopped
 		func() error { return lead.begin(ctx) },
 		func() error {
 			return m.tell(ctx, event.Event{Type: event.ManagerStarted, Entity: "manager", EntityID: lead.holder})
@@ -162,6 +166,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	m.tasks.Go(func() { lead.run(run) })
 	m.tasks.Go(func() { m.collect(run) })
 	m.tasks.Go(func() { m.noteUses(run) })
+	m.tasks.Go(func() { m.keepSwitches(run) })
 	if !m.Alone {
 		m.tasks.Go(func() { m.followPause(run) })
 		f := &follower{m: m}

@@ -7,6 +7,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/runner"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -24,13 +25,32 @@ type RunTerms struct {
 // newRunner makes the part that does runs.
 func (m *Manager) newRunner(t RunTerms) *runner.Runner {
 	cfg := runner.Config{
-		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.runners, Disk: m.demandDisk, Fence: m.fence.Load, Terms: t.Terms, Hooks: t.Hooks, Observer: t.Observer,
+		Store: m.Store, Blobs: m.Blobs, Workers: m.freeRunners, Disk: m.demandRoom, Fence: m.fence.Load, Terms: t.Terms, Hooks: t.Hooks, Observer: t.Observer,
 		Now: m.Now, Logger: m.Logger, ID: m.ID, Most: t.Most, Patience: t.Patience, Back: m.LeaseTerm,
 	}
 	if !m.Alone {
 		cfg.Outputs = m.Config.Outputs
 	}
 	return runner.New(cfg)
+}
+
+// demandRoom refuses new runs while they could not be taken.
+func (m *Manager) demandRoom() error {
+	if err := m.switches.refuse(sandbox.Subject{}); err != nil {
+		return err
+	}
+	return m.demandDisk()
+}
+
+// freeRunners are the workers here; while everything is stopped none takes a run.
+func (m *Manager) freeRunners() []runner.Worker {
+	list := m.sessions.runners()
+	if m.switches.refuse(sandbox.Subject{}) != nil {
+		for i := range list {
+			list[i].Paused = true
+		}
+	}
+	return list
 }
 
 // runners lists the workers whose command stream is open here.

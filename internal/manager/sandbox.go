@@ -25,8 +25,8 @@ type SandboxTerms struct {
 func (m *Manager) newKeeper(t SandboxTerms) *keeper.Keeper {
 	return keeper.New(keeper.Config{
 		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.hosts, Leads: func() bool { return m.fence.Load() != 0 },
-		Demand: func(context.Context) error { return m.demandDisk() },
-		Terms:  t.Terms, Now: m.Now, Logger: m.Logger, Provision: t.Provision, Back: t.Back, FileLimits: t.Files, Alone: m.Alone, ID: m.ID,
+		Demand: func(context.Context) error { return m.demandDisk() }, Stops: m.switches.refuse,
+		Terms: t.Terms, Now: m.Now, Logger: m.Logger, Provision: t.Provision, Back: t.Back, FileLimits: t.Files, Alone: m.Alone, ID: m.ID,
 	})
 }
 

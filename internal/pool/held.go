@@ -82,7 +82,7 @@ func (p *Pool) make(ctx context.Context, k *class, image string) (*Held, error) 
 		return nil, err
 	}
 	box, err := sandbox.Open(ctx, sandbox.Options{
-		Driver: p.config.Driver, OutputCap: p.config.OutputCap, Logger: p.config.Logger,
+		Driver: p.config.Driver, OutputCap: p.config.OutputCap, Logger: p.config.Logger, Brake: p.config.Brake,
 		Spec: sandbox.Spec{ID: id, Image: image, Limits: p.config.Limits, Labels: p.config.Labels, Background: true},
 	})
 	if err != nil {

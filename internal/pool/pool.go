@@ -48,6 +48,8 @@ type Class struct {
 type Config struct {
 	Driver  sandbox.Driver
 	Classes []Class
+	// Brake, where there is one, stops what waits with everything else.
+	Brake *sandbox.Brake
 	// Limits are those of every waiting sandbox.
 	Limits    sandbox.Limits
 	OutputCap int64

@@ -204,6 +204,10 @@ func (t *turn) fail(ctx context.Context, j *job.Job, res *result) error {
 	j.Failures++
 	f := t.tried(j, res)
 	f.Failures = j.Failures
+	if halt := t.q.cfg.Halt(j.ProjectID); halt.Killed {
+		f.Reason = halt.Reason
+		return t.end(ctx, j, job.Failed, job.OutcomeKilled, event.JobFailed, f)
+	}
 	if j.Failures <= j.MaxRetries {
 		f.Reason = "failed"
 		return t.requeue(j, t.q.backoff(j.Failures), f)

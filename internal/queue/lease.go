@@ -22,6 +22,12 @@ func (q *Queue) Lease(ctx context.Context, worker job.Worker, most int) (leased 
 	}
 	err = q.update(ctx, worker.ID, func(t *turn) error {
 		listed, err := t.tx.Jobs().Leasable(ctx, worker.Names(), most)
+		if err == nil && slices.ContainsFunc(listed, q.halted) {
+			// Those of a project that is stopped stand before others that are not.
+			listed, err = t.tx.Jobs().Leasable(ctx, worker.Names(), batch)
+			listed = slices.DeleteFunc(listed, q.halted)
+			listed = listed[:min(len(listed), most)]
+		}
 		if err != nil {
 			return fmt.Errorf("find jobs to lease: %w", err)
 		}
@@ -39,6 +45,8 @@ func (q *Queue) Lease(ctx context.Context, worker job.Worker, most int) (leased 
 	}
 	return leased, nil
 }
+
+func (q *Queue) halted(j job.Job) bool { return q.cfg.Halt(j.ProjectID).Stopped }
 
 // maxLeaseBytes bounds the payloads of one answer; one job always fits.
 const maxLeaseBytes = 8 << 20
@@ -84,6 +92,9 @@ func (q *Queue) Claim(ctx context.Context, caller policy.Caller, id, workerID st
 	return q.decide(ctx, caller, "claim", id, func(t *turn, j *job.Job) error {
 		if err := demandTask(j, "claim"); err != nil {
 			return err
+		}
+		if halt := q.cfg.Halt(j.ProjectID); halt.Stopped {
+			return fault.New(fault.Unavailable, "Job %s is not given out: %s.", j.ID, halt.Reason).WithCode("KILL_SWITCH")
 		}
 		if j.State == job.Submitted {
 			return t.claimValidation(ctx, caller, j, workerID)

@@ -49,6 +49,16 @@ type Config struct {
 
 	ProjectCap int           // jobs of one project that are out at a time; 0 is no bound
 	LeaseTerm  time.Duration // 0 is DefaultLeaseTerm
+	// Halt says what the kill switch does to the jobs of a project; nil is
+	// nothing, to any.
+	Halt func(project int64) Halt
+}
+
+// Halt is what the kill switch does to a job: one that it stops is not given out,
+// and one that it killed is not tried again.
+type Halt struct {
+	Stopped, Killed bool
+	Reason          string
 }
 
 // Queue decides. Its methods are safe for concurrent use: the store puts their
@@ -79,8 +89,15 @@ func New(cfg Config) (*Queue, error) {
 	if cfg.LeaseTerm <= 0 {
 		cfg.LeaseTerm = DefaultLeaseTerm
 	}
+	if cfg.Halt == nil {
+		cfg.Halt = func(int64) Halt { return Halt{} }
+	}
 	return &Queue{cfg: cfg}, nil
 }
+
+// Obey tells the queue what the kill switch does. It is called before anything
+// else is.
+func (q *Queue) Obey(halt func(project int64) Halt) { q.cfg.Halt = halt }
 
 // Lead tells the queue that its manager leads, under which fence; 0 says that
 // it does not. A leader assigns what is submitted in the transaction that stores

@@ -102,6 +102,10 @@ func (t *turn) lose(ctx context.Context, j *job.Job, reason string, wait time.Du
 		t.free(j)
 		return t.move(j, job.Submitted, event.JobRequeued, f)
 	}
+	if halt := t.q.cfg.Halt(j.ProjectID); halt.Killed {
+		f.Reason = halt.Reason
+		return t.end(ctx, j, job.Failed, job.OutcomeKilled, event.JobFailed, f)
+	}
 	j.Losses++
 	f.Losses = j.Losses
 	if j.Losses > job.MaxLosses {

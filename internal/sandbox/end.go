@@ -31,6 +31,7 @@ func (s *Sandbox) End(ctx context.Context, outcome Outcome, reason string) error
 
 // bringDown destroys a sandbox that is COMPLETING and waits for its execs.
 func (s *Sandbox) bringDown(bounded context.Context) error {
+	s.opts.Brake.settle(bounded)
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -53,6 +54,7 @@ func (s *Sandbox) bringDown(bounded context.Context) error {
 		s.move(StateCompleting, Status{State: StateFailed, Outcome: OutcomeUncleaned, Reason: err.Error()})
 		return fmt.Errorf("end sandbox: %w", err)
 	}
+	s.opts.Brake.leave(s)
 	now := s.Status()
 	s.move(StateCompleting, Status{State: now.Outcome.State(), Outcome: now.Outcome, Reason: now.Reason})
 	return nil

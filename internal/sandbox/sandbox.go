@@ -27,6 +27,10 @@ type Options struct {
 	// Report writes the handle down before anything is made; without it a
 	// restarted worker can only sweep the sandbox, not adopt it.
 	Report func(Handle) error
+	// Brake, where there is one, can stop the sandbox with others; Subject says
+	// whose it is.
+	Brake   *Brake
+	Subject Subject
 	// OutputCap is how many bytes of each stream of an exec are kept.
 	OutputCap int64
 	// ProvisionTimeout bounds Create, StartTimeout the start of an exec,
@@ -136,18 +140,39 @@ func Open(ctx context.Context, opts Options) (*Sandbox, error) {
 	if err := opts.Driver.Capabilities().Check(opts.Spec); err != nil {
 		return nil, err
 	}
+	making, o, err := opts.Brake.begin(ctx, opts.Subject)
+	if err != nil {
+		return nil, err
+	}
 	p := provision{opts: opts}
-	box, err := p.create(ctx)
+	box, err := p.create(making)
 	if err == nil {
 		err = p.inspect(box)
 	}
 	if err == nil {
-		return start(ctx, opts, box), nil
+		return begun(ctx, start(ctx, opts, box), o)
 	}
+	if why := context.Cause(making); ctx.Err() == nil && fault.CodeOf(why) == CodeStopped {
+		err = why
+	}
+	opts.Brake.end(o, nil)
 	if undo := p.undo(ctx); undo != nil {
 		return nil, errors.Join(err, undo)
 	}
 	return nil, err
+}
+
+// begun brings a sandbox that was just made to what holds for it by now.
+func begun(ctx context.Context, s *Sandbox, o *opening) (*Sandbox, error) {
+	switch stop := s.opts.Brake.end(o, s); {
+	case stop.Kill:
+		return nil, errors.Join(stopped(stop), s.End(ctx, OutcomeKilled, stop.Reason))
+	case stop.Freeze:
+		if err := s.Pause(ctx); err != nil {
+			return nil, errors.Join(err, s.End(ctx, OutcomeKilled, "it could not be frozen: "+stop.Reason))
+		}
+	}
+	return s, nil
 }
 
 // Adopt takes over a live sandbox that an earlier process opened, by the handle
@@ -161,7 +186,9 @@ func Adopt(ctx context.Context, opts Options, h Handle) (*Sandbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("adopt sandbox %s: %w", h.ID, err)
 	}
-	return start(ctx, opts, box), nil
+	s := start(ctx, opts, box)
+	opts.Brake.enter(s, opts.Subject)
+	return s, nil
 }
 
 func start(ctx context.Context, opts Options, box Box) *Sandbox {
@@ -279,7 +306,7 @@ func (s *Sandbox) Get(ctx context.Context, path string, w io.Writer) error {
 // Usage reads what the sandbox has used so far. It can be asked of one that has
 // died, as long as its remains are there.
 func (s *Sandbox) Usage(ctx context.Context) (Usage, error) {
-	if err := s.Status().State.Demand("read usage", StateRunning, StateFailed); err != nil {
+	if err := s.Status().State.Demand("read usage", StateRunning, StateCompleting, StateFailed); err != nil {
 		return Usage{}, err
 	}
 	usage, err := s.box.Usage(ctx)

@@ -96,6 +96,7 @@ type Tx interface {
 	Sessions() Sessions
 	Contracts() Contracts
 	Fleet() Fleet
+	Switches() Switches
 	History() History
 	Audit() Audit
 }

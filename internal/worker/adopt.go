@@ -139,6 +139,10 @@ func (r *run) find(ctx context.Context, t *task, p *past) error {
 	case !p.ended && p.feeding > p.fed:
 		return errInput
 	}
+	if stop := r.brake.Check(subjectOf(&p.lease)); stop.Kill || stop.Freeze {
+		// Nobody is met while it must stand still: the job waits for its next try.
+		return fault.New(fault.Unavailable, "%s", stop.Reason).WithCode(sandbox.CodeStopped)
+	}
 	if _, err := planFor(p.lease.Payload, r.Languages); err != nil {
 		return err // this version does not understand it any more
 	}
@@ -147,7 +151,7 @@ func (r *run) find(ctx context.Context, t *task, p *past) error {
 		return fault.New(fault.NotFound, "the worker does not have the driver %q any more", p.handle.Driver)
 	}
 	box, err := sandbox.Adopt(ctx, sandbox.Options{
-		Driver: d, OutputCap: r.OutputCap, ProvisionTimeout: recoverTimeout, Logger: t.log,
+		Driver: d, OutputCap: r.OutputCap, ProvisionTimeout: recoverTimeout, Logger: t.log, Brake: r.brake, Subject: subjectOf(&p.lease),
 	}, *p.handle)
 	switch {
 	case err == nil:

@@ -18,6 +18,8 @@ func (rc receiver) Build(ctx context.Context, order build.Order, upload io.Reade
 	if b == nil {
 		return build.Result{}, fault.New(fault.Unavailable, "worker %s builds no images", rc.run.WorkerID).WithCode("no_builder")
 	}
+	ctx, cancel := rc.run.brake.Within(ctx)
+	defer cancel()
 	log := rc.run.log.With("dockerfile", order.Name, "tag", order.Tag, "uploaded", order.Uploaded)
 	r, err := b.Build(ctx, order, upload, tell)
 	if err != nil {

@@ -43,10 +43,10 @@ func (r *run) extend() {
 
 func (r *run) extendOnce() error {
 	// Also with nothing held: it tells the manager that this worker lives.
-	held, paused := r.tasks.held(), r.pausedFor()
+	held, paused, tripped := r.tasks.held(), r.pausedFor(), r.stops.untold(false)
 	var answer dispatch.ExtendAnswer
 	err := r.session.call(r.life, dispatch.ReportTimeout, func(ctx context.Context, session string) (err error) {
-		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held, Paused: paused, Figures: r.figures(), Languages: r.languages()})
+		answer, err = r.Manager.Extend(ctx, dispatch.ExtendRequest{Session: session, Held: held, Paused: paused, Figures: r.figures(), Languages: r.languages(), Tripped: tripped})
 		return err
 	})
 	if err != nil {
@@ -55,6 +55,7 @@ func (r *run) extendOnce() error {
 	for _, h := range answer.Gone {
 		r.tasks.drop(h, errGone)
 	}
+	r.stops.heard(r.life, answer.Switches, tripped, false)
 	return nil
 }
 

@@ -235,19 +235,27 @@ func (k *kept) meet(ctx context.Context, p *pastBox) error {
 	case p.handle == nil:
 		return errHalfMade
 	}
+	stop := k.brake.Check(k.subject())
+	if stop.Kill {
+		return fault.New(fault.NotFound, "%s", stop.Reason).WithCode(sandbox.CodeStopped)
+	}
 	d := k.Drivers[p.handle.Driver]
 	if d == nil {
 		return fault.New(fault.NotFound, "the worker does not have the driver %q any more", p.handle.Driver)
 	}
 	box, err := sandbox.Adopt(ctx, sandbox.Options{
-		Driver: d, OutputCap: defaultExecOutput, ProvisionTimeout: recoverTimeout, Logger: k.log,
+		Driver: d, OutputCap: defaultExecOutput, ProvisionTimeout: recoverTimeout, Logger: k.log, Brake: k.brake, Subject: k.subject(),
 	}, *p.handle)
 	if err != nil {
 		return err
 	}
 	k.box = box
-	if p.paused == live.Frozen {
+	switch {
+	case p.paused == live.Frozen:
 		box.AssumePaused()
+	case stop.Freeze:
+		box.AssumeFrozen()
+		k.halted = true
 	}
 	return nil
 }
@@ -256,10 +264,14 @@ func (k *kept) meet(ctx context.Context, p *pastBox) error {
 // What is left of it the sweep destroys.
 func (k *kept) bury(p *pastBox, why error) {
 	verdict, cause := sandbox.Lost, why.Error()
-	if fault.CodeOf(why) == sandbox.CodeOutOfMemory {
+	outcome := sandbox.OutcomeLost
+	switch fault.CodeOf(why) {
+	case sandbox.CodeOutOfMemory:
 		verdict, cause = sandbox.OOM, "the sandbox ran out of memory while no worker watched"
+	case sandbox.CodeStopped:
+		verdict, outcome = sandbox.Killed, sandbox.OutcomeKilled
 	}
-	end := live.Ended{ID: k.order.ID, Outcome: sandbox.OutcomeLost, Reason: line(cause), Usage: sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}, At: time.Now().UTC()}
+	end := live.Ended{ID: k.order.ID, Outcome: outcome, Reason: line(cause), Usage: sandbox.Usage{CPU: -1, PeakMemory: -1, Processes: -1}, At: time.Now().UTC()}
 	switch {
 	case p.over != nil:
 		end, verdict, cause = *p.over, sandbox.Killed, "the end of the sandbox"
@@ -313,7 +325,7 @@ func (k *kept) attach(ctx context.Context, x *pastExec, e *keptExec) {
 		k.then(func() { e.endedBefore(*x.ended) })
 		return
 	}
-	if k.paused != "" {
+	if k.paused != "" || k.halted {
 		if _, _, err := e.out.resume(); err != nil {
 			k.log.Error("could not read the output of a command", "exec", x.order.ID, "error", err)
 		}

@@ -62,6 +62,7 @@ type kept struct {
 	// detached are commands of an earlier process that cannot be met while the
 	// sandbox stands still.
 	detached []detached
+	halted   bool     // it was frozen with others when this process met it
 	after    []func() // what is to be done once all that was taken over is named
 }
 
@@ -221,7 +222,11 @@ func (k *kept) acquire(ctx context.Context) (box *sandbox.Sandbox, warm bool, er
 	}
 	if h := k.claim(ctx); h != nil {
 		handle := h.Sandbox.Handle()
-		if err := k.ledger.add(boxEntry{Handle: &handle}); err != nil {
+		err := h.Sandbox.Assign(k.subject())
+		if err == nil {
+			err = k.ledger.add(boxEntry{Handle: &handle})
+		}
+		if err != nil {
 			return nil, false, errors.Join(err, h.Sandbox.Close(ctx))
 		}
 		if err := tidyUp(ctx, h.Sandbox); err == nil {
@@ -237,10 +242,15 @@ func (k *kept) acquire(ctx context.Context) (box *sandbox.Sandbox, warm bool, er
 		Labels: map[string]string{"kept": k.order.ID, "worker": k.WorkerID},
 	}
 	box, err = sandbox.Open(ctx, sandbox.Options{
-		Driver: k.driver, OutputCap: defaultExecOutput, Logger: k.log, Spec: spec,
+		Driver: k.driver, OutputCap: defaultExecOutput, Logger: k.log, Spec: spec, Brake: k.brake, Subject: k.subject(),
 		Report: func(h sandbox.Handle) error { return k.ledger.add(boxEntry{Handle: &h}) },
 	})
 	return box, false, err
+}
+
+// subject says whose the sandbox is.
+func (k *kept) subject() sandbox.Subject {
+	return sandbox.Subject{ID: k.order.ID, Parent: k.order.Parent, Labels: k.order.Spec.Labels}
 }
 
 // claim takes a plain sandbox that waits, where there is one like it.

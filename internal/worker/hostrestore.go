@@ -76,7 +76,7 @@ func (k *kept) fromSnapshot(ctx context.Context, id, snapshot string) (*sandbox.
 	}
 	k.image = m.Image
 	return sandbox.Open(ctx, sandbox.Options{
-		Driver: k.driver, OutputCap: defaultExecOutput, Logger: k.log,
+		Driver: k.driver, OutputCap: defaultExecOutput, Logger: k.log, Brake: k.brake, Subject: k.subject(),
 		Spec: sandbox.Spec{
 			ID: id, Image: m.Image, Env: k.order.Spec.Env, Limits: limits, Network: k.order.Spec.Network,
 			Labels:  map[string]string{"kept": k.order.ID, "worker": k.WorkerID},

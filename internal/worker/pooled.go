@@ -44,11 +44,12 @@ func (r *run) newPool() (*pool.Pool, error) {
 		return nil, err
 	}
 	return pool.New(pool.Config{
-		Driver: r.driver, Classes: classes, Limits: r.Limits, OutputCap: r.OutputCap,
+		Driver: r.driver, Classes: classes, Brake: r.brake, Limits: r.Limits, OutputCap: r.OutputCap,
 		Env: map[string]string{artifactsVariable: artifactsPath}, Folder: artifactsPath,
 		Image: func(l language.Language) (string, bool) {
 			image := r.imageFor(l)
-			return image, r.inactive(l, image) == ""
+			stop, _ := r.brake.Over()
+			return image, !stop.Kill && !stop.Freeze && r.inactive(l, image) == ""
 		},
 		Digest: r.Digest, Reserve: r.room.reserve, Release: r.room.release,
 		Busy:   func() bool { return r.runs.running() > 0 || r.tasks.len() > 0 },

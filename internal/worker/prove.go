@@ -75,6 +75,7 @@ func (r *run) passing(name string) bool {
 // awaitProof returns when the worker's driver is served, or ctx ends. Until
 // then the worker takes no job: there is no other driver to fall back to.
 func (r *run) awaitProof(ctx context.Context) {
+	r.awaitRelease(ctx)
 	for r.degraded(r.Driver) != "" {
 		if !r.passing(r.Driver) {
 			<-ctx.Done()
@@ -94,6 +95,30 @@ func (r *run) awaitProof(ctx context.Context) {
 			_ = r.session.renew(ctx, r.session.current()) // its failure ends the run by itself
 		}
 	}
+}
+
+// awaitRelease waits while everything is stopped, and then does what the start of
+// the worker left out.
+func (r *run) awaitRelease(ctx context.Context) {
+	waited := false
+	for {
+		stop, changed := r.brake.Over()
+		if !stop.Kill && !stop.Freeze {
+			break
+		}
+		waited = true
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+	if !waited || r.degraded(r.Driver) == "" && r.Probe != nil {
+		return
+	}
+	r.prove(ctx)
+	r.survey(ctx)
+	_ = r.session.renew(ctx, r.session.current()) // its failure ends the run by itself
 }
 
 // summary is what the manager is told of a driver.

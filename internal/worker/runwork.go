@@ -119,6 +119,10 @@ func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
 	}
 	s.stage("claim", began)
 	s.live.Add(1)
+	if err := h.Sandbox.Assign(sandbox.Subject{ID: s.order.ID}); err != nil {
+		s.destroyBox(h.Sandbox)
+		return nil, err
+	}
 	s.held, s.result.Warm = h, true
 	if h.Waits() {
 		return h.Sandbox, nil
@@ -155,7 +159,7 @@ func (s *shot) create(ctx context.Context) (*sandbox.Sandbox, error) {
 		return nil, err
 	}
 	box, err := sandbox.Open(ctx, sandbox.Options{
-		Driver: s.driver, OutputCap: s.OutputCap, Logger: s.log,
+		Driver: s.driver, OutputCap: s.OutputCap, Logger: s.log, Brake: s.brake, Subject: sandbox.Subject{ID: s.order.ID},
 		Spec: sandbox.Spec{
 			ID: id, Image: s.image, Limits: s.limits, Network: s.order.Network,
 			Labels: map[string]string{"run": s.order.ID, "worker": s.WorkerID},

@@ -100,11 +100,12 @@ func (s *session) register(ctx context.Context) error {
 	r := s.run
 	bounded, cancel := context.WithTimeoutCause(ctx, dispatch.ReportTimeout, errSlow)
 	defer cancel()
+	tripped := r.stops.untold(true)
 	welcome, err := r.Manager.Register(bounded, dispatch.Registration{
 		Wire: dispatch.Version, WorkerID: r.WorkerID, Identity: r.base.identity, Incarnation: r.incarnation,
 		Role: r.Role, Models: r.Models, Drivers: r.summaries(), Slots: r.Slots, Version: r.Version,
 		Languages: r.languages(), Holding: r.tasks.held(), Lost: r.lostSoFar(),
-		Sandboxes: r.hosted.standings(),
+		Sandboxes: r.hosted.standings(), Tripped: tripped,
 	})
 	if err != nil {
 		return err
@@ -122,6 +123,7 @@ func (s *session) register(ctx context.Context) error {
 	}
 	r.hosted.strangers(welcome.Strangers)
 	r.hosted.killStrangers(welcome.StrangeExecs)
+	r.stops.heard(r.life, welcome.Switches, tripped, true)
 	return nil
 }
 

@@ -168,6 +168,9 @@ func (y *try) performed() {
 // the job's time on the way to its command.
 func (y *try) broke(ctx context.Context, err error) {
 	y.record.Verdict, y.record.Cause = sandbox.Lost, clip(err.Error())
+	if fault.CodeOf(err) == sandbox.CodeStopped {
+		y.record.Verdict = sandbox.Killed
+	}
 	if errors.Is(context.Cause(ctx), errTimeUp) {
 		y.record.Verdict = sandbox.Timeout
 		err = fmt.Errorf("%w: %w", errTimeUp, err)
@@ -187,7 +190,7 @@ func (y *try) open(ctx context.Context) (*sandbox.Sandbox, error) {
 		y.Tracer.Record(y.place, "sandbox.create", trace.Internal, began, time.Now(), "sandbox", id, "driver", y.Driver, "image", y.record.Image)
 	}()
 	box, err := sandbox.Open(ctx, sandbox.Options{
-		Driver: y.driver, OutputCap: y.OutputCap, Logger: y.task.log,
+		Driver: y.driver, OutputCap: y.OutputCap, Logger: y.task.log, Brake: y.brake, Subject: subjectOf(&y.lease),
 		Spec: sandbox.Spec{
 			ID: id, Image: y.record.Image, Env: y.plan.work.Env, Limits: y.record.Asked, Network: y.Network,
 			Labels: map[string]string{"job": y.lease.JobID, "worker": y.WorkerID},

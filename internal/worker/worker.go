@@ -92,7 +92,10 @@ type Config struct {
 	// Keep, where it is set, takes the place of the drain: it ends the process
 	// at once, and does not return. What was begun stays as it is, for the next
 	// process to go on with, as after a kill.
-	Keep   func()
+	Keep func()
+	// Trip is told when this machine's kill switch is pulled by a signal; nil is
+	// never. The file named trip in Base pulls it too.
+	Trip   <-chan struct{}
 	Logger *slog.Logger
 }
 
@@ -225,14 +228,19 @@ func (r *run) begin(ctx context.Context) error {
 		// A stop in the middle of it must not cost those that are not met yet.
 		adopting = context.WithoutCancel(ctx)
 	}
+	r.stops.recall(ctx)
 	if err := r.adopt(adopting); err != nil {
 		return err
 	}
-	if r.tasks.len()+r.hosted.len() > 0 {
+	r.services.Go(r.stops.watch)
+	if r.tasks.len()+r.hosted.len() > 0 || r.stops.engaged() {
 		if err := r.session.renew(ctx, ""); err != nil {
 			return err
 		}
 		r.reach() // nobody who uses a sandbox waits for the proof of what makes new ones
+	}
+	if r.stops.engaged() {
+		return nil // nothing begins here, not even a probe: see awaitProof
 	}
 	r.prove(ctx)
 	r.survey(ctx)
@@ -268,6 +276,8 @@ type run struct {
 	runs    *runs
 	hosted  *hosted
 	pool    *pool.Pool
+	brake   *sandbox.Brake
+	stops   *stops
 	working sync.WaitGroup
 	// services are what serves until the run ends; reached says that those began
 	// by which the manager reaches the worker.
@@ -298,6 +308,7 @@ func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archi
 		printed: make(chan struct{}, 1), done: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 	}
 	r.life, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.brake, r.stops = sandbox.NewBrake(), newStops(r)
 	r.session = newSession(r)
 	r.runs = newRuns(c.Slots)
 	r.hosted = newHosted(r.life)

@@ -148,3 +148,11 @@ func (r *Reference) Receiver(workerID string) dispatch.Receiver {
 	}
 	return nil
 }
+
+// Blob returns bytes that were put, or rode along.
+func (r *Reference) Blob(sha256 string) ([]byte, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, ok := r.blobs[sha256]
+	return data, ok
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/killswitch"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -41,7 +42,9 @@ type Reference struct {
 	execs    map[string]live.ExecEnded
 	ended    map[string]live.Ended
 	disowned map[string]bool // execs
-	changed  chan struct{}   // closed and replaced when something was queued or a session ended
+	stops    killswitch.State
+	tripped  []killswitch.Switch
+	changed  chan struct{} // closed and replaced when something was queued or a session ended
 }
 
 // work is one job.
@@ -119,14 +122,6 @@ func (r *Reference) Standings(workerID string) []live.Standing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.workers[workerID].Sandboxes)
-}
-
-// Blob returns bytes that were put, or rode along.
-func (r *Reference) Blob(sha256 string) ([]byte, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	data, ok := r.blobs[sha256]
-	return data, ok
 }
 
 func (r *Reference) next(kind string) string {
@@ -228,7 +223,7 @@ func (r *Reference) Register(_ context.Context, reg dispatch.Registration) (disp
 	v := &visit{id: r.next("session"), worker: reg.WorkerID}
 	r.sessions[v.id] = v
 	gone, _ := r.extend(v.worker, reg.Holding)
-	w := dispatch.Welcome{Session: v.id, LeaseTerm: r.term(), ExtendEvery: r.term() / 3, Gone: gone}
+	w := dispatch.Welcome{Session: v.id, LeaseTerm: r.term(), ExtendEvery: r.term() / 3, Gone: gone, Switches: r.trip(reg.Tripped)}
 	for _, s := range reg.Sandboxes {
 		if _, ended := r.ended[s.ID]; ended {
 			w.Strangers = append(w.Strangers, s.ID)
@@ -301,7 +296,7 @@ func (r *Reference) Extend(_ context.Context, req dispatch.ExtendRequest) (dispa
 		return dispatch.ExtendAnswer{}, err
 	}
 	gone, until := r.extend(v.worker, req.Held)
-	return dispatch.ExtendAnswer{Gone: gone, Until: until}, nil
+	return dispatch.ExtendAnswer{Gone: gone, Until: until, Switches: r.trip(req.Tripped)}, nil
 }
 
 func (r *Reference) extend(worker string, held []dispatch.Held) (gone []dispatch.Held, until time.Time) {

@@ -150,6 +150,9 @@ func (m *commanded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST /build":
 		m.build(w, r)
 		return
+	case "POST /switch":
+		m.pull(w, r)
+		return
 	case "POST /pool":
 		m.pool(w, r)
 		return

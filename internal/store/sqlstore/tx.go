@@ -137,6 +137,9 @@ func (t *Tx) Machines() store.Machines { return machines{t} }
 // Sessions implements store.Tx.
 func (t *Tx) Sessions() store.Sessions { return liveSessions{t} }
 
+// Switches implements store.Tx.
+func (t *Tx) Switches() store.Switches { return switches{t} }
+
 // History implements store.Tx.
 func (t *Tx) History() store.History { return history{t} }
 

@@ -68,6 +68,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"the keys of manifests are kept", testManifestKeys},
 		{"a worker of the fleet is kept through its life", testFleet},
 		{"the fleet is listed and counted", testFleetLists},
+		{"the kill switch stays engaged until it is released", testSwitches},
 		{"ended sandboxes are forgotten", testForgetSandboxes},
 		{"every version of a file comes back", testFiles},
 		{"files are listed, added up and trimmed", testFileLists},
