@@ -71,6 +71,7 @@ func jobBody(j job.Job) JobBody {
 func jobBodies(jobs []job.Job) []JobBody {
 	bodies := make([]JobBody, 0, len(jobs))
 	for _, j := range jobs {
+		j.Payload = job.HideEnv(j.Payload)
 		bodies = append(bodies, jobBody(j))
 	}
 	return bodies

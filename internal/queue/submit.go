@@ -81,7 +81,7 @@ func (t *turn) add(ctx context.Context, root job.Job, tasks []job.Job, source js
 	answer := job.Submission{RootID: root.ID, JobIDs: make([]string, 0, len(tasks))}
 	fresh := make([]*job.Job, 0, len(tasks)+1)
 	fresh = append(fresh, &root)
-	if err := t.record(&root, event.JobCreated, facts{To: root.State, Title: root.Title, PRD: source}); err != nil {
+	if err := t.record(&root, event.JobCreated, facts{To: root.State, Title: root.Title, PRD: job.HidePlanEnv(source)}); err != nil {
 		return job.Submission{}, err
 	}
 	for i := range tasks {
