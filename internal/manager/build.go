@@ -11,8 +11,8 @@ import (
 	"github.com/aurea-dev/aurea/internal/build"
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
-	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // BuildImage has a worker build an image: the one that is named, or else the

@@ -232,10 +232,13 @@ func (a *absent) View(ctx context.Context, fn func(store.Tx) error) error {
 
 func TestTheKillSwitchNeedsNoDatabase(t *testing.T) {
 	t.Parallel()
-	m := started(t)
-	p, _ := stopper(t, m, "w1")
+	m := open(t, t.TempDir())
 	db := &absent{Store: m.Store}
 	m.Store = db // its other parts keep the one that works
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := stopper(t, m, "w1")
 	db.away.Store(true)
 	report, err := m.EngageSwitch(local(), killswitch.Switch{Level: killswitch.Kill, Scope: killswitch.All, Reason: "fire"})
 	if err != nil || report.Unpersisted == "" || report.Workers[0].Done.Killed != 2 {

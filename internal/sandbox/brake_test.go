@@ -65,7 +65,7 @@ func TestABrakeFreezesAndLetsGoOn(t *testing.T) {
 		if err := paused.Pause(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		e := start(t, ours, sandbox.ExecOptions{}, "sleep", "1")
+		e := start(t, ours, sandbox.ExecOptions{}, "sh", "-c", "sleep 1; echo late") // the fake holds a command before its next step
 		freeze := sandbox.Rule{Of: func(x sandbox.Subject) sandbox.Stop { return sandbox.Stop{Freeze: x.ID == "ours", Reason: "wait"} }}
 		apply(t, b, d, freeze, sandbox.Braked{Frozen: 1})
 		apply(t, b, d, freeze, sandbox.Braked{})
