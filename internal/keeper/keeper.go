@@ -196,6 +196,7 @@ const CodeElsewhere = "at_another_manager"
 // heardWithin is how long ago a worker was heard of at the most that counts as
 // connected elsewhere: a manager that was killed cannot write that it is not.
 const heardWithin = time.Minute
+
 // subject says whose a sandbox is, to the kill switch.
 func subject(s *live.Sandbox) sandbox.Subject {
 	return sandbox.Subject{ID: s.ID, Parent: s.Parent, Labels: s.Spec.Labels}
