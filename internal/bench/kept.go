@@ -192,7 +192,7 @@ func (l *keptBench) all(series []keptStep) {
 	}
 }
 
-var forkName = fmt.Sprintf("fork × %d, each", forks)
+const forkName = "fork × 10, each"
 
 // forked forks a sandbox ten times and looks what a fork takes.
 func (l *keptBench) forked(ctx context.Context, s *Server, base string) error {

@@ -174,7 +174,7 @@ func (src Sources) envLayer() (layer, error) {
 	provider := env.Provider("", env.Opt{
 		EnvironFunc: func() []string { return src.Environ },
 		TransformFunc: func(name, value string) (string, any) {
-			if s, ok := byEnv[name]; value == "" && !(ok && s.empty) {
+			if s, ok := byEnv[name]; value == "" && (!ok || !s.empty) {
 				return "", nil
 			} else if ok {
 				l.from[s.key] = Origin("environment " + name)

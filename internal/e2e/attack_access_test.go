@@ -126,8 +126,14 @@ func (f *fort) links(t *testing.T, x box) {
 		what, token string
 		want        int
 	}{
-		{"its own", good, 200}, {"of another sandbox", link(y, 8080, ""), 401}, {"of another port", link(x, 8081, ""), 401}, {"changed", flipped, 401},
-		{"cut", good[:len(good)-2], 401}, {"longer", good + "AA", 401}, {"nothing", "AAAA", 401}, {"not base64", "%00%ff", 401},
+		{"its own", good, 200},
+		{"of another sandbox", link(y, 8080, ""), 401},
+		{"of another port", link(x, 8081, ""), 401},
+		{"changed", flipped, 401},
+		{"cut", good[:len(good)-2], 401},
+		{"longer", good + "AA", 401},
+		{"nothing", "AAAA", 401},
+		{"not base64", "%00%ff", 401},
 	} {
 		for how, try := range map[string]func() answer{
 			"by path": func() answer {

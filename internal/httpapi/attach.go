@@ -35,7 +35,8 @@ func (a *API) registerAttach() {
 			"{\"type\":\"input\",\"offset\":…} once the exec has taken it, or by {\"type\":\"error\",\"of\":\"input\",\"status\":…,\"code\":…,\"error\":…}, after which no more is taken here: " +
 			"say again from the last offset on another connection, and nothing is lost or written twice. Close codes are those of the other sockets.",
 		Parameters: []*huma.Param{
-			{Name: "sandbox", In: "path", Required: true, Schema: word}, {Name: "exec", In: "path", Required: true, Schema: word},
+			{Name: "sandbox", In: "path", Required: true, Schema: word},
+			{Name: "exec", In: "path", Required: true, Schema: word},
 			{Name: "stdout_offset", In: "query", Description: "How many bytes of stdout to leave out.", Schema: number},
 			{Name: "stderr_offset", In: "query", Description: "How many bytes of stderr to leave out.", Schema: number},
 			{Name: "stdin_offset", In: "query", Description: "How many bytes of input were written before; without it input goes where the input stands, and is not answered.", Schema: number},

@@ -59,7 +59,7 @@ func (r Rates) bound(c policy.Caller, rt route) (class, int) {
 
 // tokenBound is bound for the tokens of sandboxes.
 func tokenBound(c class) (class, int) {
-	switch c {
+	switch c { //nolint:exhaustive // the others count together
 	case classEvents:
 		return c, 100
 	case classHeartbeats:

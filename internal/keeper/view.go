@@ -107,8 +107,12 @@ func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (
 // over lays the limits that were asked for over those that hold.
 func over(l, asked sandbox.Limits) sandbox.Limits {
 	for _, x := range []struct{ into, from *int64 }{
-		{&l.MilliCPU, &asked.MilliCPU}, {&l.Memory, &asked.Memory}, {&l.Processes, &asked.Processes},
-		{&l.Disk, &asked.Disk}, {&l.OpenFiles, &asked.OpenFiles}, {(*int64)(&l.CPUTime), (*int64)(&asked.CPUTime)},
+		{&l.MilliCPU, &asked.MilliCPU},
+		{&l.Memory, &asked.Memory},
+		{&l.Processes, &asked.Processes},
+		{&l.Disk, &asked.Disk},
+		{&l.OpenFiles, &asked.OpenFiles},
+		{(*int64)(&l.CPUTime), (*int64)(&asked.CPUTime)},
 	} {
 		if *x.from > 0 {
 			*x.into = *x.from

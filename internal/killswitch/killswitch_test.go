@@ -25,8 +25,10 @@ func TestWhatIsASwitch(t *testing.T) {
 		}
 	}
 	for _, s := range []killswitch.Switch{
-		{Level: killswitch.Kill, Scope: killswitch.All, Reason: "r"}, {Level: killswitch.Freeze, Scope: killswitch.Project, Project: 1, Reason: "r"},
-		{Level: killswitch.Kill, Scope: killswitch.Label, Label: "a=", Reason: "r"}, {Level: killswitch.Kill, Scope: killswitch.Subtree, Root: "b", Reason: "r"},
+		{Level: killswitch.Kill, Scope: killswitch.All, Reason: "r"},
+		{Level: killswitch.Freeze, Scope: killswitch.Project, Project: 1, Reason: "r"},
+		{Level: killswitch.Kill, Scope: killswitch.Label, Label: "a=", Reason: "r"},
+		{Level: killswitch.Kill, Scope: killswitch.Subtree, Root: "b", Reason: "r"},
 	} {
 		if err := s.Check(); err != nil {
 			t.Error(err)

@@ -70,7 +70,6 @@ type execution struct {
 	// only, so that it delays nothing.
 	begun  chan error
 	waited time.Duration
-	stages []run.Stage
 }
 
 func (x *execution) do(ctx context.Context) (run.Answer, error) {

@@ -16,7 +16,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/run"
-	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/wake"
 )
@@ -215,9 +214,6 @@ func (r *Runner) tend(ctx context.Context) {
 		r.pump()
 	}
 }
-
-// streams are the two of a run.
-func streams() []sandbox.Stream { return []sandbox.Stream{sandbox.Stdout, sandbox.Stderr} }
 
 // lives is the context of what outlives the calls that began it.
 func (r *Runner) lives() context.Context {

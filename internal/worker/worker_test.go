@@ -37,15 +37,18 @@ func TestEachActionIsDone(t *testing.T) {
 		"create file by default": {`{}`, map[string]string{"result.txt": job.ResultText}, "", "+++ b/result.txt"},
 		"create file": {
 			payload("create file", map[string]any{"path": "a/b.txt", "content": "hi"}),
-			map[string]string{"a/": "", "a/b.txt": "hi"}, "", "+++ b/a/b.txt",
+			map[string]string{"a/": "", "a/b.txt": "hi"},
+			"", "+++ b/a/b.txt",
 		},
 		"write files": {
 			payload("write files", map[string]any{"files": map[string]string{"x": "1", "d/y": "2"}}),
-			map[string]string{"x": "1", "d/": "", "d/y": "2"}, "", "+++ b/d/y",
+			map[string]string{"x": "1", "d/": "", "d/y": "2"},
+			"", "+++ b/d/y",
 		},
 		"exec": {
 			payload("exec", map[string]any{"command": []string{"sh", "-c", "cat in; echo new > out"}, "files": map[string]string{"in": "old\n"}}),
-			map[string]string{"in": "old\n", "out": "new\n"}, "old\n", "+++ b/out",
+			map[string]string{"in": "old\n", "out": "new\n"},
+			"old\n", "+++ b/out",
 		},
 		"exec with input": {
 			payload("exec", map[string]any{"command": []string{"cat"}, "stdin": "from outside"}), map[string]string{}, "from outside", "",

@@ -121,7 +121,7 @@ func (t task) copyTree(from, to string, depth int) error {
 	if err != nil {
 		return err
 	}
-	switch typeOf(info.Mode()) {
+	switch typeOf(info.Mode()) { //nolint:exhaustive // the rest is below
 	case wire.FileRegular:
 		return t.copyFile(from, to)
 	case wire.FileLink:

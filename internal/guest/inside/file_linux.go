@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -38,7 +37,7 @@ func (l *linux) file(t task) error {
 
 func (t task) do() error {
 	name, f := t.open.Path, t.open.File
-	switch t.open.Kind {
+	switch t.open.Kind { //nolint:exhaustive // the others are not about files
 	case wire.KindStat:
 		return t.stat(name)
 	case wire.KindList:
@@ -363,7 +362,7 @@ func fileOutcome(err error) wire.Outcome {
 		wire.StatusExhausted: {unix.EMFILE, unix.ENFILE, unix.ENOMEM},
 	} {
 		for _, m := range meant {
-			if errno := syscall.Errno(0); errors.As(err, &errno) && errno == m {
+			if errors.Is(err, m) {
 				o.Status = status
 			}
 		}

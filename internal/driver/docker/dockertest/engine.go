@@ -200,7 +200,7 @@ func (e *Engine) await(ctx context.Context) error {
 		select {
 		case end := <-e.exited:
 			e.exited <- end
-			return fmt.Errorf("dockerd ended (%v): %s", end, e.lastWords())
+			return fmt.Errorf("dockerd ended (%w): %s", end, e.lastWords())
 		case <-ctx.Done():
 			return fmt.Errorf("dockerd does not answer (%w): %s", err, e.lastWords())
 		case <-time.After(pause):
