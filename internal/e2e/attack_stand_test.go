@@ -25,7 +25,7 @@ type fort struct {
 	admin, bridge string // keys; "" where none is asked for
 }
 
-func newFort(t *testing.T, keyed bool) *fort {
+func newFort(t *testing.T, keyed bool, settings ...string) *fort {
 	t.Helper()
 	needGVisor(t)
 	sock, url, err := socket()
@@ -76,7 +76,10 @@ func newFort(t *testing.T, keyed bool) *fort {
 			t.Fatalf("there are no keys, only %q", keys)
 		}
 	}
-	p.startWorker(append(worker, "AUREA_POOL=")...)
+	if settings == nil {
+		settings = []string{"AUREA_POOL="}
+	}
+	p.startWorker(append(worker, settings...)...)
 	t.Cleanup(func() { f.endAll() })
 	return f
 }
