@@ -59,7 +59,7 @@ func accessSettings() []setting {
 		rate("rate_submit", "AUREA_RATE_SUBMIT", "6000", "how often a key may submit plans, runs, sandboxes and the like, in a minute; 0 is no bound", func(c *Config) *int { return &c.Access.Rates.Submit }),
 		rate("rate_exec", "AUREA_RATE_EXEC", "12000", "how often a key may start commands in sandboxes, in a minute; 0 is no bound", func(c *Config) *int { return &c.Access.Rates.Exec }),
 		rate("rate_control", "AUREA_RATE_CONTROL", "6000", "how often a key may steer or change something, in a minute; 0 is no bound", func(c *Config) *int { return &c.Access.Rates.Control }),
-		rate("rate_failures", "AUREA_RATE_FAILURES", "60", "how many wrong keys may come from one address in a minute before it is refused; 0 is no bound", func(c *Config) *int { return &c.Access.Rates.Failures }),
+		rate("rate_failures", "AUREA_RATE_FAILURES", "1200", "how many wrong keys may come from one address in a minute before it is refused; 0 is no bound", func(c *Config) *int { return &c.Access.Rates.Failures }),
 		{
 			key: "rate_local", env: "AUREA_RATE_LOCAL", roles: own, init: "off",
 			help: "whether callers that need no key are bounded too: `on` or `off`",

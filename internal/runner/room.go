@@ -228,8 +228,12 @@ func (r *Runner) await(ctx context.Context, t *ticket, ch <-chan seat, patience 
 	r.mu.Lock()
 	waiting := r.line.leave(t)
 	r.mu.Unlock()
-	if !waiting { // it was given a turn at this moment
-		r.release(<-ch, 0)
+	if !waiting {
+		select {
+		case p := <-ch: // it was given a turn at this moment
+			r.release(p, 0)
+		case <-r.lives().Done(): // or Stop has thrown the line away
+		}
 	}
 	return seat{}, err
 }

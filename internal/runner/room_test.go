@@ -40,3 +40,19 @@ func TestAWorkerThatServesNoDriverIsLeftAlone(t *testing.T) {
 		t.Errorf("it is %s after try %d", x.State, x.Attempt)
 	}
 }
+
+// Who waits for a turn and hangs up while the runner stops does not wait for a
+// turn that nobody will give: the line is gone.
+func TestStopLeavesNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	r := start(t, config(t, func() []Worker { return nil }))
+	ch := make(chan seat, 1)
+	waits := &ticket{id: "x", owner: "o", grant: func(s seat) { ch <- s }}
+	if err := r.enter(false, waits); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+	if _, err := r.await(t.Context(), waits, ch, time.Hour); fault.CodeOf(err) != "stopping" {
+		t.Errorf("got %v", err)
+	}
+}
