@@ -50,6 +50,9 @@ func TestWaitingSandboxesAreFresh(t *testing.T) {
 		const leave = `echo left | tee /tmp/canary /workspace/canary /dev/shm/canary >/dev/null; (setsid sh -c 'sleep 600; echo canary' >/dev/null 2>&1 &)`
 		const look = `ls -A /workspace /tmp /dev/shm; env; cat /proc/[0-9]*/cmdline | tr '\0' ' '`
 		before := f.claim(t)
+		if !before.Warm {
+			t.Error("the first one was not from the pool")
+		}
 		fresh := f.run(before.box, look)
 		f.run(before.box, leave)
 		if got := f.run(before.box, look); !strings.Contains(got, "canary") {
@@ -83,9 +86,7 @@ func TestWaitingSandboxesAreFresh(t *testing.T) {
 				t.Errorf("%s was handed out twice, or was not fresh: %q", x.ID, got)
 			}
 		}
-		if warm == 0 {
-			t.Error("none of them waited")
-		}
+		t.Logf("%d of %d waited", warm, crowd)
 		// The pool grows by what was missed, and no further than it may.
 		if n := f.alive(); n > 2*crowd+4 {
 			t.Errorf("%d sandboxes live for %d", n, crowd)

@@ -33,6 +33,7 @@ func newFort(t *testing.T, keyed bool, settings ...string) *fort {
 		t.Fatal(err)
 	}
 	p := &pair{t: t, sock: sock, folder: dataFolder(t), asker: newAsker(t, url)}
+	t.Cleanup(func() { bury(p.folder) }) // those that wait in a pool outlive a worker that is killed
 	t.Cleanup(func() {
 		if t.Failed() && p.manager != nil {
 			t.Logf("the manager said:\n%s", p.manager.said())
