@@ -97,6 +97,9 @@ func TestComparePatches(t *testing.T) {
 	t.Parallel()
 	git, err := exec.LookPath("git")
 	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
 		t.Skip("left out: there is no git here to apply a patch with")
 	}
 	dir := t.TempDir()
