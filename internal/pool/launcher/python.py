@@ -42,6 +42,18 @@ def hold():
             data += more
         return data
 
+    # What the start has made stays until the end anyway: the collector need not
+    # look at it again, above all not three times while the interpreter ends.
+    import gc
+
+    gc.freeze()
+    del sys.modules["gc"]
+    # But the program's own module is its own, and is taken down with it.
+    main = type(sys)("__main__")
+    main.__dict__.update(sys.modules["__main__"].__dict__)
+    sys.modules["__main__"] = main
+    del main
+
     born = posix.uname().nodename
     posix.write(1, b"aurea: ready\n")
     # Exactly as many bytes as there are: those behind them are the program's.

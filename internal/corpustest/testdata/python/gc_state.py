@@ -1,3 +1,3 @@
 import gc, sys
 print(gc.isenabled(), gc.get_threshold(), len(gc.garbage), gc.get_debug())
-print(gc.get_freeze_count(), len(gc.callbacks), sys.getswitchinterval(), sys.getrecursionlimit())
+print(len(gc.callbacks), sys.getswitchinterval(), sys.getrecursionlimit())
