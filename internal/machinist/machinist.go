@@ -215,17 +215,24 @@ func (k *Machinist) background(id string, do func(ctx context.Context)) {
 	if !ok {
 		return
 	}
+	if !k.begin(func(life context.Context) {
+		defer done()
+		do(life)
+	}) {
+		done()
+	}
+}
+
+// begin begins a task that Stop waits for, unless Stop was called.
+func (k *Machinist) begin(task func(life context.Context)) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stop == nil {
-		done()
-		return
+		return false
 	}
 	life := k.life
-	k.tasks.Go(func() {
-		defer done()
-		do(life)
-	})
+	k.tasks.Go(func() { task(life) })
+	return true
 }
 
 // take notes that somebody is at a machine; ok is false where another is.
