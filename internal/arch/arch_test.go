@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -168,34 +167,22 @@ func packages(t *testing.T) map[string][]string {
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
-	root := path(".")
-	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+	walk(t, ".go", func(file string) {
+		pkg := filepath.ToSlash(filepath.Dir(file))
+		if strings.HasSuffix(file, "_test.go") || pkg == "." || pkg == "tools" || pkg == "internal/e2e" {
+			return
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path(file), nil, parser.ImportsOnly)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
-		rel, _ := filepath.Rel(root, file)
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && rel != "." || d.Name() == "testdata" || rel == "tools" || rel == "internal/e2e") {
-			return fs.SkipDir
-		}
-		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || rel == filepath.Base(rel) {
-			return nil
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		pkg := filepath.ToSlash(filepath.Dir(rel))
 		found[pkg] = slices.Clip(found[pkg])
 		for _, imp := range f.Imports {
 			if p := strings.Trim(imp.Path.Value, `"`); !slices.Contains(found[pkg], p) {
 				found[pkg] = append(found[pkg], p)
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return found
 }
 
