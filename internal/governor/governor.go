@@ -21,6 +21,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -101,26 +102,17 @@ const (
 // Governor governs the fleet.
 type Governor struct {
 	Config
+	life service.Life
 
-	mu    sync.Mutex
-	stop  context.CancelCauseFunc
-	tasks sync.WaitGroup
-	busy  map[string]bool // workers that somebody here launches or ends
+	mu   sync.Mutex
+	busy map[string]bool // workers that somebody here launches or ends
 }
 
 var errStopped = errors.New("the manager is stopping")
 
 // New makes a Governor. What has its time is done after Start.
 func New(cfg Config) *Governor {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Leads == nil {
-		cfg.Leads = func() bool { return true }
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	service.Supply(&cfg.Now, &cfg.Leads, &cfg.Logger)
 	if cfg.Silence <= 0 {
 		cfg.Silence = defaultHeartbeat
 	}
@@ -136,25 +128,13 @@ func (g *Governor) Start(ctx context.Context) error {
 	if err := g.Publish(ctx); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	life, stop := context.WithCancelCause(policy.With(context.WithoutCancel(ctx), policy.System()))
-	g.stop = stop
-	g.tasks.Go(func() { g.tend(life) })
+	g.life.Begin(policy.With(ctx, policy.System()))
+	g.life.Go(g.tend)
 	return nil
 }
 
 // Stop ends what Start began and waits for it. The fleet lives on.
-func (g *Governor) Stop() {
-	g.mu.Lock()
-	stop := g.stop
-	g.stop = nil
-	g.mu.Unlock()
-	if stop != nil {
-		stop(errStopped)
-		g.tasks.Wait()
-	}
-}
+func (g *Governor) Stop() { g.life.End(errStopped) }
 
 // Publish makes the key known that signs here, so that all managers can check
 // what it signs. Start does it.

@@ -8,6 +8,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -23,17 +24,10 @@ const (
 
 // tend looks after the fleet until ctx ends.
 func (g *Governor) tend(ctx context.Context) {
-	tick := time.NewTicker(rhythm)
-	defer tick.Stop()
 	begun, reaped := g.now(), g.now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	service.Every(ctx, rhythm, func() {
 		if !g.Leads() {
-			continue
+			return
 		}
 		now := g.now()
 		before := now.Add(-stuck)
@@ -48,7 +42,7 @@ func (g *Governor) tend(ctx context.Context) {
 			}
 			g.forget(ctx)
 		}
-	}
+	})
 }
 
 // Sweep ends what has no right to be there any more: those whose time is over,

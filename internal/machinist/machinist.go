@@ -23,6 +23,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/wake"
 )
@@ -78,66 +79,36 @@ const (
 type Machinist struct {
 	Config
 	moved wake.Signal // a machine has moved
+	life  service.Life
 
-	mu    sync.Mutex
-	life  context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop
-	stop  context.CancelCauseFunc
-	tasks sync.WaitGroup
-	busy  map[string]bool // machines that somebody here is at
+	mu   sync.Mutex
+	busy map[string]bool // machines that somebody here is at
 }
 
 var errStopped = errors.New("the manager is stopping")
 
 // New makes a Machinist. It works after Start.
 func New(cfg Config) *Machinist {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Leads == nil {
-		cfg.Leads = func() bool { return true }
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	service.Supply(&cfg.Now, &cfg.Leads, &cfg.Logger)
 	return &Machinist{Config: cfg, busy: map[string]bool{}}
 }
 
 // Start takes up what an earlier life of this manager left.
 func (k *Machinist) Start(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.life, k.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	life := k.life
-	k.tasks.Go(func() { k.tend(life) })
+	k.life.Begin(ctx)
+	k.life.Go(k.tend)
 	return nil
 }
 
 // Stop ends what Start began and waits for it. Machines stay as they are.
-func (k *Machinist) Stop() {
-	k.mu.Lock()
-	stop := k.stop
-	k.stop = nil
-	k.mu.Unlock()
-	if stop == nil {
-		return
-	}
-	stop(errStopped)
-	k.tasks.Wait()
-}
+func (k *Machinist) Stop() { k.life.End(errStopped) }
 
 // tend looks after machines until ctx ends.
 func (k *Machinist) tend(ctx context.Context) {
-	tick := time.NewTicker(rhythm)
-	defer tick.Stop()
 	left := k.Now() // what was on its way before that is an earlier life's
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	service.Every(ctx, rhythm, func() {
 		if !k.Leads() {
-			continue
+			return
 		}
 		before := k.Now().Add(-stuck)
 		if k.Alone && before.Before(left) {
@@ -148,7 +119,7 @@ func (k *Machinist) tend(ctx context.Context) {
 				k.Logger.Error("could not look after the machines", "error", err)
 			}
 		}
-	}
+	})
 }
 
 // raise settles machines whose sandbox or process has ended.
@@ -215,24 +186,12 @@ func (k *Machinist) background(id string, do func(ctx context.Context)) {
 	if !ok {
 		return
 	}
-	if !k.begin(func(life context.Context) {
+	if !k.life.Go(func(ctx context.Context) {
 		defer done()
-		do(life)
+		do(ctx)
 	}) {
 		done()
 	}
-}
-
-// begin begins a task that Stop waits for, unless Stop was called.
-func (k *Machinist) begin(task func(life context.Context)) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.stop == nil {
-		return false
-	}
-	life := k.life
-	k.tasks.Go(func() { task(life) })
-	return true
 }
 
 // take notes that somebody is at a machine; ok is false where another is.
@@ -269,19 +228,11 @@ func (k *Machinist) hold(ctx context.Context, id string) (done func(), err error
 // detached is a context for work that goes on when its caller hangs up, and
 // ends with the manager. end must be called.
 func (k *Machinist) detached(ctx context.Context) (work context.Context, end func(), err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.stop == nil {
+	work, end, ok := k.life.Detach(ctx)
+	if !ok {
 		return nil, nil, fault.New(fault.Unavailable, "the manager is stopping").Retry(time.Second)
 	}
-	k.tasks.Add(1)
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	unhook := context.AfterFunc(k.life, func() { cancel(errStopped) })
-	return work, func() {
-		unhook()
-		cancel(nil)
-		k.tasks.Done()
-	}, nil
+	return work, end, nil
 }
 
 // asOwner is a context in which the keeper sees the owner of a machine: the

@@ -18,6 +18,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -77,25 +78,14 @@ const (
 // Lifecycle looks after sessions.
 type Lifecycle struct {
 	Config
-
-	mu    sync.Mutex
-	stop  context.CancelCauseFunc
-	tasks sync.WaitGroup
+	life service.Life
 }
 
 var errStopped = errors.New("the manager is stopping")
 
 // New makes a Lifecycle. It sweeps after Start.
 func New(cfg Config) *Lifecycle {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Leads == nil {
-		cfg.Leads = func() bool { return true }
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	service.Supply(&cfg.Now, &cfg.Leads, &cfg.Logger)
 	if cfg.Age <= 0 {
 		cfg.Age = defaultAge
 	}
@@ -110,46 +100,33 @@ func New(cfg Config) *Lifecycle {
 
 // Start begins to sweep.
 func (l *Lifecycle) Start(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	l.stop = stop
+	l.life.Begin(ctx)
 	if l.Queue != nil {
 		p := &processor{l: l, busy: map[string]bool{}}
-		l.tasks.Go(func() { p.run(life) })
+		l.life.Go(p.run)
 	}
-	l.tasks.Go(func() {
-		tick := time.NewTicker(l.Config.Sweep)
-		defer tick.Stop()
-		for {
-			select {
-			case <-life.Done():
-				return
-			case <-tick.C:
-			}
-			if !l.Leads() {
-				continue
-			}
-			if err := l.SweepSessions(life); err != nil && life.Err() == nil {
-				l.Logger.Error("could not sweep sessions", "error", err)
-			}
+	l.life.Go(l.tend)
+	return nil
+}
+
+// tend sweeps until ctx ends.
+func (l *Lifecycle) tend(ctx context.Context) {
+	service.Every(ctx, l.Sweep, func() {
+		if !l.Leads() {
+			return
+		}
+		if err := l.SweepSessions(ctx); err != nil && ctx.Err() == nil {
+			l.Logger.Error("could not sweep sessions", "error", err)
 		}
 	})
-	return nil
 }
 
 // Stop ends what Start began, does to open sessions what was decided, and waits
 // for all of it.
 func (l *Lifecycle) Stop() {
-	l.mu.Lock()
-	stop := l.stop
-	l.stop = nil
-	l.mu.Unlock()
-	if stop == nil {
+	if !l.life.End(errStopped) {
 		return
 	}
-	stop(errStopped)
-	l.tasks.Wait()
 	if l.OnStop == Pause || l.OnStop == End {
 		ctx, cancel := context.WithTimeoutCause(policy.With(context.Background(), policy.System()), shutdownTime, errStopped)
 		defer cancel()
