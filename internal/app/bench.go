@@ -56,10 +56,7 @@ func benchQueue() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(q)
-			}
-			return q.Print(cmd.OutOrStdout())
+			return show(cmd, asJSON, q)
 		},
 	}
 	f := cmd.Flags()
@@ -75,6 +72,22 @@ func benchQueue() *cobra.Command {
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	f.BoolVar(&verbose, "verbose", false, "show what the measured processes say")
 	return cmd
+}
+
+// show writes a result as it was asked for.
+func show(cmd *cobra.Command, asJSON bool, result interface{ Print(w io.Writer) error }) error {
+	if asJSON {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
+	}
+	return result.Print(cmd.OutOrStdout())
+}
+
+// newSandboxBench is for what makes real sandboxes.
+func newSandboxBench(progress io.Writer, verbose bool) (*bench.Bench, error) {
+	if os.Geteuid() != 0 {
+		return nil, fault.New(fault.Invalid, "measuring sandboxes needs root")
+	}
+	return newBench(progress, verbose)
 }
 
 func newBench(progress io.Writer, verbose bool) (*bench.Bench, error) {

@@ -2,13 +2,10 @@ package app
 
 import (
 	"context"
-	"encoding/json"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/aurea-dev/aurea/internal/bench"
-	"github.com/aurea-dev/aurea/internal/fault"
 )
 
 func benchKill() *cobra.Command {
@@ -20,10 +17,7 @@ func benchKill() *cobra.Command {
 		Short: "How long it takes to freeze, unfreeze and kill all sandboxes, to the last exit on the host",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if os.Geteuid() != 0 {
-				return fault.New(fault.Invalid, "measuring sandboxes needs root")
-			}
-			b, err := newBench(cmd.ErrOrStderr(), verbose)
+			b, err := newSandboxBench(cmd.ErrOrStderr(), verbose)
 			if err != nil {
 				return err
 			}
@@ -31,10 +25,7 @@ func benchKill() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
-			}
-			return result.Print(cmd.OutOrStdout())
+			return show(cmd, asJSON, result)
 		},
 	}
 	f := cmd.Flags()

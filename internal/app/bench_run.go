@@ -2,20 +2,15 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/aurea-dev/aurea/internal/bench"
 	"github.com/aurea-dev/aurea/internal/driver/docker/dockertest"
-	"github.com/aurea-dev/aurea/internal/fault"
 )
 
 // benchRunOptions are the flags of `bench run`.
@@ -41,10 +36,7 @@ func benchRun() *cobra.Command {
 			if len(result.Rows) == 0 {
 				return err
 			}
-			if o.json {
-				return errors.Join(json.NewEncoder(cmd.OutOrStdout()).Encode(result), err)
-			}
-			return errors.Join(result.Print(cmd.OutOrStdout()), err)
+			return errors.Join(show(cmd, o.json, result), err)
 		},
 	}
 	f := cmd.Flags()
@@ -60,34 +52,18 @@ func benchRun() *cobra.Command {
 }
 
 func (o *benchRunOptions) measure(ctx context.Context, progress io.Writer) (result bench.Runs, err error) {
-	if os.Geteuid() != 0 {
-		return bench.Runs{}, fault.New(fault.Invalid, "measuring sandboxes needs root")
-	}
-	b, err := newBench(progress, o.verbose)
+	b, err := newSandboxBench(progress, o.verbose)
 	if err != nil {
 		return bench.Runs{}, err
 	}
-	folder, err := os.MkdirTemp("", "aurea-bench-")
-	if err != nil {
-		return bench.Runs{}, fmt.Errorf("make a folder: %w", err)
-	}
-	defer func() {
-		// runsc keeps a network namespace mounted in its folder.
-		_ = unix.Unmount(filepath.Join(folder, "runsc", "null-netns"), unix.MNT_DETACH)
-		err = errors.Join(err, os.RemoveAll(folder))
-	}()
-	group, err := bench.OpenGroup()
-	if err != nil {
-		return bench.Runs{}, err
-	}
-	defer func() { err = errors.Join(err, group.Close()) }()
-	field := &benchField{options: &o.benchSandboxOptions, folder: folder, binary: b.Binary, group: group.Path, progress: b.Progress}
-	defer func() { err = errors.Join(err, field.close()) }()
-	runners, err := o.runners(ctx, b, field)
-	if err != nil {
-		return bench.Runs{}, err
-	}
-	return b.Runs(ctx, group, runners, o.plan)
+	err = o.inField(b, func(field *benchField, group *bench.Group) error {
+		runners, err := o.runners(ctx, b, field)
+		if err == nil {
+			result, err = b.Runs(ctx, group, runners, o.plan)
+		}
+		return err
+	})
+	return result, err
 }
 
 // runners gets everybody ready who was asked for.

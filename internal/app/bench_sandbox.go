@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/driver/docker"
 	"github.com/aurea-dev/aurea/internal/driver/docker/dockertest"
 	"github.com/aurea-dev/aurea/internal/driver/gvisor"
-	"github.com/aurea-dev/aurea/internal/fault"
 )
 
 // reference is what sandboxes are compared with.
@@ -56,10 +54,7 @@ func benchSandbox() *cobra.Command {
 				return err
 			}
 			// What was found is shown, even if cleaning up failed.
-			if o.json {
-				return errors.Join(json.NewEncoder(cmd.OutOrStdout()).Encode(result), err)
-			}
-			return errors.Join(result.Print(cmd.OutOrStdout()), err)
+			return errors.Join(show(cmd, o.json, result), err)
 		},
 	}
 	f := cmd.Flags()
@@ -76,11 +71,8 @@ func benchSandbox() *cobra.Command {
 
 // keep measures sandboxes that are kept, over HTTP.
 func (o *benchSandboxOptions) keep(cmd *cobra.Command) error {
-	if os.Geteuid() != 0 {
-		return fault.New(fault.Invalid, "measuring sandboxes needs root")
-	}
 	ctx := cmd.Context()
-	b, err := newBench(cmd.ErrOrStderr(), false)
+	b, err := newSandboxBench(cmd.ErrOrStderr(), false)
 	if err != nil {
 		return err
 	}
@@ -102,10 +94,7 @@ func (o *benchSandboxOptions) keep(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(result)
-	}
-	if err := result.Print(cmd.OutOrStdout()); err != nil {
+	if err := show(cmd, o.json, result); err != nil || o.json {
 		return err
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout())
@@ -113,16 +102,26 @@ func (o *benchSandboxOptions) keep(cmd *cobra.Command) error {
 }
 
 func (o *benchSandboxOptions) measure(ctx context.Context, progress io.Writer) (result bench.Sandboxes, err error) {
-	if os.Geteuid() != 0 {
-		return bench.Sandboxes{}, fault.New(fault.Invalid, "measuring sandboxes needs root")
-	}
-	b, err := newBench(progress, false)
+	b, err := newSandboxBench(progress, false)
 	if err != nil {
 		return bench.Sandboxes{}, err
 	}
+	err = o.inField(b, func(field *benchField, group *bench.Group) error {
+		err := field.open(ctx)
+		if err == nil {
+			result, err = b.Sandboxes(ctx, group, field.contenders, reference, o.lives)
+		}
+		return err
+	})
+	return result, err
+}
+
+// inField measures with a folder and a control group for all who take part, and
+// leaves nothing of them behind.
+func (o *benchSandboxOptions) inField(b *bench.Bench, measure func(field *benchField, group *bench.Group) error) (err error) {
 	folder, err := os.MkdirTemp("", "aurea-bench-")
 	if err != nil {
-		return bench.Sandboxes{}, fmt.Errorf("make a folder: %w", err)
+		return fmt.Errorf("make a folder: %w", err)
 	}
 	defer func() {
 		// runsc keeps a network namespace mounted in its folder.
@@ -131,18 +130,15 @@ func (o *benchSandboxOptions) measure(ctx context.Context, progress io.Writer) (
 	}()
 	group, err := bench.OpenGroup()
 	if err != nil {
-		return bench.Sandboxes{}, err
+		return err
 	}
 	defer func() { err = errors.Join(err, group.Close()) }()
 	field := &benchField{options: o, folder: folder, binary: b.Binary, group: group.Path, progress: b.Progress}
 	defer func() { err = errors.Join(err, field.close()) }()
-	if err := field.open(ctx); err != nil {
-		return bench.Sandboxes{}, err
-	}
-	return b.Sandboxes(ctx, group, field.contenders, reference, o.lives)
+	return measure(field, group)
 }
 
-// benchField is everybody who takes part in `bench sandbox`.
+// benchField is everybody who takes part in `bench sandbox` or `bench run`.
 type benchField struct {
 	options        *benchSandboxOptions
 	folder, binary string

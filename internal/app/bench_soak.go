@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -28,12 +27,8 @@ func benchSoak() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			result, err := soak(cmd.Context(), cmd.ErrOrStderr(), data, verbose, plan)
-			switch {
-			case err != nil:
-			case asJSON:
-				err = json.NewEncoder(cmd.OutOrStdout()).Encode(result)
-			default:
-				err = result.Print(cmd.OutOrStdout())
+			if err == nil {
+				err = show(cmd, asJSON, result)
 			}
 			if err == nil && len(result.Leaks) > 0 {
 				err = fault.New(fault.Internal, "%d kinds of things leak", len(result.Leaks))

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -75,26 +76,31 @@ func (p *process) stop() {
 	}
 }
 
-// setUp starts a manager over data, and a worker with the fake driver.
-func (b *Bench) setUp(ctx context.Context, data string, snapshots bool, env []string) (*rig, error) {
+// setUp starts a manager over data, and a worker of it. Each gets variables of
+// its own besides those by which they find each other.
+func (b *Bench) setUp(ctx context.Context, data string, forManager, forWorker []string) (_ *rig, err error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{url: "http://127.0.0.1:" + strconv.Itoa(port)}
-	manager, err := b.start("manager", append(env, "AUREA_DATA="+data, "HOST=127.0.0.1", "PORT="+strconv.Itoa(port))...)
+	defer func() {
+		if err != nil {
+			r.tearDown()
+		}
+	}()
+	manager, err := b.start("manager", append([]string{"AUREA_DATA=" + data, "HOST=127.0.0.1", "PORT=" + strconv.Itoa(port)}, forManager...)...)
 	if err != nil {
 		return nil, err
 	}
 	r.procs = append(r.procs, manager)
 	if err := r.await(ctx, "/ready", manager); err != nil {
-		r.tearDown()
 		return nil, err
 	}
-	worker, err := b.start("worker", "MANAGER_URL="+r.url, "WORKER_ID=bench", "AUREA_DRIVER=fake", "AUREA_CONCURRENCY=16",
-		"AUREA_DATA="+data, "SANDBOX_BASE="+filepath.Join(data, "sandbox"), "AUREA_SNAPSHOTS="+onOff(snapshots))
+	worker, err := b.start("worker", append([]string{
+		"MANAGER_URL=" + r.url, "WORKER_ID=bench", "AUREA_DATA=" + data, "SANDBOX_BASE=" + filepath.Join(data, "sandbox"),
+	}, forWorker...)...)
 	if err != nil {
-		r.tearDown()
 		return nil, err
 	}
 	r.procs = append(r.procs, worker)
@@ -165,6 +171,27 @@ func (r *rig) await(ctx context.Context, path string, p *process) error {
 		}
 	}
 	return errors.New("the manager did not become ready within 20 s")
+}
+
+// together has so many clients do something at the same time, and returns one
+// of the failures when all are done.
+func together(clients int, do func() error) error {
+	failed := make(chan error, clients)
+	var group sync.WaitGroup
+	for range clients {
+		group.Go(func() {
+			if err := do(); err != nil {
+				failed <- err
+			}
+		})
+	}
+	group.Wait()
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
+	}
 }
 
 func freePort() (int, error) {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -93,7 +92,7 @@ func (b *Bench) measure(ctx context.Context, q *Queue, s Sizes, data string, sna
 			if err != nil {
 				return fmt.Errorf("store events: %w", err)
 			}
-			r, err := b.setUp(ctx, folder, snapshots, env)
+			r, err := b.setUp(ctx, folder, env, []string{"AUREA_DRIVER=fake", "AUREA_CONCURRENCY=16", "AUREA_SNAPSHOTS=" + onOff(snapshots)})
 			if err != nil {
 				return err
 			}
@@ -152,23 +151,16 @@ func (r *rig) throughput(ctx context.Context, clients, jobs int) (float64, error
 	defer c.CloseIdleConnections()
 	begin := time.Now()
 	var next atomic.Int64
-	var group sync.WaitGroup
-	failed := make(chan error, clients)
-	for range clients {
-		group.Go(func() {
-			for next.Add(1) <= int64(jobs) {
-				if _, _, err := r.submit(ctx, c); err != nil {
-					failed <- err
-					return
-				}
+	err = together(clients, func() error {
+		for next.Add(1) <= int64(jobs) {
+			if _, _, err := r.submit(ctx, c); err != nil {
+				return err
 			}
-		})
-	}
-	group.Wait()
-	select {
-	case err := <-failed:
+		}
+		return nil
+	})
+	if err != nil {
 		return 0, err
-	default:
 	}
 	if err := r.awaitCompleted(ctx, before+int64(jobs)); err != nil {
 		return 0, err

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -322,31 +323,21 @@ func (r Runner) rate(ctx context.Context, meter Meter, h Hello, clients int, dur
 		return rate, err
 	}
 	begin := time.Now()
-	failed := make(chan error, clients)
-	var group sync.WaitGroup
-	for range clients {
-		group.Go(func() {
-			for time.Since(begin) < during {
-				ran, err := r.Do(ctx, h)
-				if err != nil {
-					failed <- err
-					return
-				}
-				runs.Add(1)
-				if ran.Warm {
-					warm.Add(1)
-				}
+	failed := together(clients, func() error {
+		for time.Since(begin) < during {
+			ran, err := r.Do(ctx, h)
+			if err != nil {
+				return err
 			}
-		})
-	}
-	group.Wait()
+			runs.Add(1)
+			if ran.Warm {
+				warm.Add(1)
+			}
+		}
+		return nil
+	})
 	rate.Took = time.Since(begin)
-	err = r.settle(ctx)
-	select {
-	case err = <-failed:
-	default:
-	}
-	if err != nil {
+	if err := cmp.Or(failed, r.settle(ctx)); err != nil {
 		return rate, err
 	}
 	after, err := meter.CPU()

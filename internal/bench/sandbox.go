@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -247,28 +246,20 @@ func (c Contender) idle(ctx context.Context, meter Meter, n int) (_ int64, err e
 func (c Contender) rate(ctx context.Context, lives int) (float64, error) {
 	const each = 2
 	workers := each * runtime.NumCPU()
-	failed := make(chan error, workers)
 	var next atomic.Int64
-	var group sync.WaitGroup
 	begin := time.Now()
-	for range workers {
-		group.Go(func() {
-			for next.Add(1) <= int64(lives) {
-				if err := c.Run(ctx, truePath); err != nil {
-					failed <- err
-					return
-				}
+	err := together(workers, func() error {
+		for next.Add(1) <= int64(lives) {
+			if err := c.Run(ctx, truePath); err != nil {
+				return err
 			}
-		})
-	}
-	group.Wait()
-	took := time.Since(begin)
-	select {
-	case err := <-failed:
+		}
+		return nil
+	})
+	if err != nil {
 		return 0, err
-	default:
-		return float64(lives) / took.Seconds(), nil
 	}
+	return float64(lives) / time.Since(begin).Seconds(), nil
 }
 
 // compare fills the ratios in.

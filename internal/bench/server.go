@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 )
 
@@ -24,40 +23,23 @@ type Server struct {
 
 // Serve starts a manager and a worker with real sandboxes, from the images of a
 // folder, and waits until they are ready. env is for both.
-func (b *Bench) Serve(ctx context.Context, images string, env ...string) (_ *Server, err error) {
+func (b *Bench) Serve(ctx context.Context, images string, env ...string) (*Server, error) {
 	data, remove, err := folder("")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{rig: &rig{}, Data: data, http: caller(), remove: remove}
+	r, err := b.setUp(ctx, data, env, append([]string{"AUREA_IMAGES=" + images, "AUREA_DRAIN_TIMEOUT=1ms"}, env...))
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	s := &Server{rig: r, Data: data, http: caller(), remove: remove}
 	s.http.Timeout = 10 * time.Minute
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	port, err := freePort()
-	if err != nil {
+	if err := s.awaitSandboxes(ctx, r.procs[1]); err != nil {
+		s.Close()
 		return nil, err
 	}
-	s.url = "http://127.0.0.1:" + strconv.Itoa(port)
-	manager, err := b.start("manager", append([]string{"AUREA_DATA=" + data, "HOST=127.0.0.1", "PORT=" + strconv.Itoa(port)}, env...)...)
-	if err != nil {
-		return nil, err
-	}
-	s.procs = append(s.procs, manager)
-	if err := s.await(ctx, "/ready", manager); err != nil {
-		return nil, err
-	}
-	worker, err := b.start("worker", append([]string{
-		"MANAGER_URL=" + s.url, "WORKER_ID=bench", "AUREA_DATA=" + data, "SANDBOX_BASE=" + filepath.Join(data, "sandbox"), "AUREA_IMAGES=" + images,
-		"AUREA_DRAIN_TIMEOUT=1ms",
-	}, env...)...)
-	if err != nil {
-		return nil, err
-	}
-	s.procs = append(s.procs, worker)
-	return s, s.awaitSandboxes(ctx, worker)
+	return s, nil
 }
 
 // awaitSandboxes waits until the worker serves, and its pool is full.
