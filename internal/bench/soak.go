@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,14 +22,24 @@ type Soak struct {
 	Hostile int `json:"hostile"`
 	// First and Last are the p50 of the first and the last friendly runs, Of so
 	// many each.
-	First    time.Duration  `json:"first_p50_ns"`
-	Last     time.Duration  `json:"last_p50_ns"`
-	Of       int            `json:"of"`
-	Ratio    float64        `json:"ratio"`
+	First time.Duration `json:"first_p50_ns"`
+	Last  time.Duration `json:"last_p50_ns"`
+	Of    int           `json:"of"`
+	Ratio float64       `json:"ratio"`
+	// Parts are the p50 of each stretch of runs, with that of a bare process that
+	// was started now and then between them: when both move, it is the machine.
+	Parts    []SoakPart     `json:"parts"`
 	Verdicts map[string]int `json:"verdicts"`
 	Before   Census         `json:"before"`
 	After    Census         `json:"after"`
 	Leaks    []string       `json:"leaks"`
+}
+
+// SoakPart is one stretch of a soak.
+type SoakPart struct {
+	Runs int           `json:"runs"` // done by its end
+	P50  time.Duration `json:"p50_ns"`
+	Bare time.Duration `json:"bare_p50_ns"`
 }
 
 // Census counts what can leak.
@@ -78,20 +89,29 @@ func (b *Bench) Soak(ctx context.Context, s *Server, group *Group, plan SoakPlan
 	b.Progress("warming up")
 	// What is made once and kept is made by these.
 	few := max(100, plan.Runs/20)
-	if _, err := s.soak(ctx, SoakPlan{Runs: few, Clients: plan.Clients, Every: plan.Every}, nil); err != nil {
+	if _, err := s.soak(ctx, SoakPlan{Runs: few, Clients: plan.Clients, Every: plan.Every}, func(soaked) {}); err != nil {
 		return result, err
 	}
 	var err error
 	if result.Before, err = s.settled(ctx, group, nil); err != nil {
 		return result, err
 	}
-	times, err := s.soak(ctx, plan, func(done int64, v runView, hostile bool) {
-		result.Verdicts[v.Verdict]++
-		if hostile {
+	var ours, bare []time.Duration
+	times, err := s.soak(ctx, plan, func(r soaked) {
+		result.Verdicts[r.verdict]++
+		if r.hostile {
 			result.Hostile++
+		} else {
+			ours = append(ours, r.took)
 		}
-		if done%1000 == 0 {
-			b.Progress("%d of %d", done, plan.Runs)
+		if r.bare > 0 {
+			bare = append(bare, r.bare)
+		}
+		if r.done%soakPart == 0 {
+			part := SoakPart{Runs: r.done, P50: percentile(ours, 50), Bare: percentile(bare, 50)}
+			result.Parts = append(result.Parts, part)
+			ours, bare = nil, nil
+			b.Progress("%d of %d: p50 %s, a bare process %s", r.done, plan.Runs, round(part.P50), round(part.Bare))
 		}
 	})
 	if err != nil {
@@ -109,14 +129,27 @@ func (b *Bench) Soak(ctx context.Context, s *Server, group *Group, plan SoakPlan
 	return result, nil
 }
 
+// soakPart is how many runs a stretch of a soak has, bareEvery after how many of
+// them a bare process is started.
+const soakPart, bareEvery = 1000, 25
+
+// soaked is one run of a soak.
+type soaked struct {
+	done    int // so many were, with this one
+	verdict string
+	hostile bool
+	took    time.Duration
+	bare    time.Duration // how long a bare process took right after it; mostly 0
+}
+
 // soak does the runs and returns how long the friendly ones took, in order.
-func (s *Server) soak(ctx context.Context, plan SoakPlan, told func(done int64, v runView, hostile bool)) ([]time.Duration, error) {
+func (s *Server) soak(ctx context.Context, plan SoakPlan, told func(soaked)) ([]time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	friendly := attack{Language: "python", Code: "print('hello')\n", Timeout: 30}
 	var next atomic.Int64
 	var mu sync.Mutex
-	var done int64
+	var done int
 	var times []time.Duration
 	var group sync.WaitGroup
 	for range plan.Clients {
@@ -127,23 +160,20 @@ func (s *Server) soak(ctx context.Context, plan SoakPlan, told func(done int64, 
 					all := attacks()
 					asked = all[int(n/int64(plan.Every))%len(all)]
 				}
-				begin := time.Now()
-				v, err := s.run(ctx, asked)
-				took := time.Since(begin)
-				if err == nil && !hostile && v.Stdout != "hello\n" {
-					err = fmt.Errorf("run %d ended with %d (%s): %q %q", n, v.Exit, v.Verdict, v.Stdout, v.Stderr)
-				}
-				if err != nil {
+				r := soaked{hostile: hostile}
+				if err := s.soakOne(ctx, asked, &r); err != nil {
 					cancel(fmt.Errorf("run %d: %w", n, err))
 					return
 				}
+				if n%bareEvery == 0 {
+					r.bare = bareHello(ctx)
+				}
 				mu.Lock()
-				if done++; !hostile {
-					times = append(times, took)
+				done++
+				if r.done = done; !hostile {
+					times = append(times, r.took)
 				}
-				if told != nil {
-					told(done, v, hostile)
-				}
+				told(r)
 				mu.Unlock()
 			}
 		})
@@ -153,6 +183,27 @@ func (s *Server) soak(ctx context.Context, plan SoakPlan, told func(done int64, 
 		return nil, err
 	}
 	return times, ctx.Err()
+}
+
+// soakOne does one run. A friendly one must have said its word.
+func (s *Server) soakOne(ctx context.Context, asked attack, r *soaked) error {
+	begin := time.Now()
+	v, err := s.run(ctx, asked)
+	r.took, r.verdict = time.Since(begin), v.Verdict
+	if err == nil && !r.hostile && v.Stdout != "hello\n" {
+		return fmt.Errorf("ended with %d (%s): %q %q", v.Exit, v.Verdict, v.Stdout, v.Stderr)
+	}
+	return err
+}
+
+// bareHello is how long the friendly program takes without any sandbox; 0 where
+// it cannot be run.
+func bareHello(ctx context.Context) time.Duration {
+	begin := time.Now()
+	if exec.CommandContext(ctx, pythonPath, "-c", "print('hello')").Run() != nil {
+		return 0
+	}
+	return time.Since(begin)
 }
 
 // settled counts when the pool is full again and, given an earlier count,
@@ -278,6 +329,9 @@ func (c Census) leaks(after Census) []string {
 func (s Soak) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%d runs, %d of them hostile: %v\n", s.Runs, s.Hostile, s.Verdicts)
 	fmt.Fprintf(w, "p50 of the first %d friendly runs %s, of the last %s: %.2f ×\n", s.Of, round(s.First), round(s.Last), s.Ratio)
+	if n := len(s.Parts); n > 1 {
+		fmt.Fprintf(w, "p50 of a bare process beside them at first %s, at last %s\n", round(s.Parts[0].Bare), round(s.Parts[n-1].Bare))
+	}
 	for _, role := range []string{"manager", "worker"} {
 		fmt.Fprintf(w, "%s: %d MiB before, %d MiB after; %d descriptors before, %d after\n", role,
 			s.Before.Memory[role]>>20, s.After.Memory[role]>>20, s.Before.Descriptors[role], s.After.Descriptors[role])

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"os"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -90,12 +91,14 @@ func (p *Pool) make(ctx context.Context, k *class, image string) (*Held, error) 
 	}
 	h := &Held{Sandbox: box, image: image, memory: p.config.Limits.Memory}
 	_, h.digest = box.Image()
-	if p.config.Folder != "" {
+	if p.config.Folder != "" && k.launcher != nil {
 		// An empty archive makes the folder that it is unpacked in.
 		err = box.Put(ctx, p.config.Folder, bytes.NewReader(make([]byte, tarEnd)))
 	}
 	if _, known := box.Environ(sandbox.ExecSpec{}); err == nil && k.launcher != nil && known {
 		h.exec, err = p.launch(ctx, box, k.Language, *k.launcher)
+	} else if err == nil && k.Language.Compile == nil {
+		err = p.rehearse(ctx, box, k.Language)
 	}
 	if err == nil {
 		h.Used, err = box.Usage(ctx)
@@ -108,6 +111,19 @@ func (p *Pool) make(ctx context.Context, k *class, image string) (*Held, error) 
 	}
 	h.since = time.Now()
 	return h, nil
+}
+
+// rehearse runs an empty program where no interpreter can wait: the first command
+// of a sandbox takes twice as long as the next, because its kernel makes and
+// reads then what it keeps. How the program ends says nothing.
+func (p *Pool) rehearse(ctx context.Context, box *sandbox.Sandbox, lang language.Language) error {
+	exec, err := box.Exec(ctx, sandbox.ExecSpec{ID: "rehearsal", Command: lang.RunCommand(os.DevNull, "", nil)},
+		sandbox.ExecOptions{Timeout: readyTimeout})
+	if err != nil {
+		return err
+	}
+	_, err = exec.Wait(ctx)
+	return err
 }
 
 // launch starts an interpreter that waits for its program.

@@ -54,7 +54,8 @@ type Config struct {
 	Limits    sandbox.Limits
 	OutputCap int64
 	// Env is what every program's environment has beyond its sandbox's, Folder a
-	// folder of its own that is made ahead.
+	// folder of its own that is made ahead where an interpreter waits: the others
+	// stay as the image is.
 	Env    map[string]string
 	Folder string
 	// Image is the image that runs of a language have which name none, at this

@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -46,8 +47,18 @@ func TestWarmIsAsCold(t *testing.T) {
 		t.Errorf("%+v", warm.Result)
 	}
 	s.waits("bash", 1)
-	if got := s.run(run.Order{Language: "bash", Code: `echo $0 "$@" $X; exit 7`, Args: []string{"y"}, Env: map[string]string{"X": "z"}}); !got.Warm || got.stdout != "main.sh y z\n" || got.ExitCode != 7 {
-		t.Errorf("%+v", got)
+	o = run.Order{
+		Language: "bash", Code: `echo $0 "$@" $X; ls -lAR . /tmp | sed 's/[A-Z][a-z][a-z] .*:.. //'; ls /proc | grep -c '^[0-9]'; exit 7`,
+		Args: []string{"y"}, Env: map[string]string{"X": "z"},
+	}
+	warm = s.run(o)
+	o.Limits.OpenFiles = limits().OpenFiles - 1
+	cold = s.run(o)
+	if !warm.Warm || cold.Warm || !strings.HasPrefix(warm.stdout, "main.sh y z\n") || warm.ExitCode != 7 {
+		t.Errorf("%+v", warm)
+	}
+	if warm.stdout != cold.stdout || warm.stderr != cold.stderr {
+		t.Errorf("what was rehearsed shows; warm:\n%s%s\ncold:\n%s%s", warm.stdout, warm.stderr, cold.stdout, cold.stderr)
 	}
 }
 

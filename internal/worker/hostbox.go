@@ -229,13 +229,7 @@ func (k *kept) acquire(ctx context.Context) (box *sandbox.Sandbox, warm bool, er
 		if err != nil {
 			return nil, false, errors.Join(err, h.Sandbox.Close(ctx))
 		}
-		if err := tidyUp(ctx, h.Sandbox); err == nil {
-			return h.Sandbox, true, nil
-		}
-		// One that waited and is not well is no reason to fail.
-		if err := h.Sandbox.Close(ctx); err != nil {
-			k.log.Error("could not destroy a sandbox that had waited", "error", err)
-		}
+		return h.Sandbox, true, nil
 	}
 	spec := sandbox.Spec{
 		ID: k.order.ID, Image: k.image, Env: k.order.Spec.Env, Limits: k.limits, Network: k.order.Spec.Network,

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 
@@ -129,18 +128,4 @@ func (f keptFiles) Remove(ctx context.Context, path string, recursive bool) erro
 func (f keptFiles) Watch(ctx context.Context, path string, recursive bool) (watch sandbox.Watch, err error) {
 	err = f.use(ctx, func(files sandbox.Filer) (err error) { watch, err = files.Watch(ctx, path, recursive); return err }, path)
 	return watch, err
-}
-
-// tidyUp removes the folder that sandboxes which wait for runs are made with, so
-// that a sandbox is the same however it came.
-func tidyUp(ctx context.Context, box *sandbox.Sandbox) error {
-	files, err := box.Files()
-	if err != nil {
-		return err
-	}
-	err = files.Remove(ctx, artifactsPath, false)
-	if errors.Is(err, context.Canceled) || err == nil || fault.Is(err, fault.NotFound) {
-		return nil
-	}
-	return err
 }

@@ -127,7 +127,7 @@ func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
 	if h.Waits() {
 		return h.Sandbox, nil
 	}
-	if err := s.put(ctx, h.Sandbox, true); err != nil {
+	if err := s.put(ctx, h.Sandbox); err != nil {
 		s.discard(h.Sandbox, err)
 		return s.create(ctx)
 	}
@@ -170,7 +170,7 @@ func (s *shot) create(ctx context.Context) (*sandbox.Sandbox, error) {
 	}
 	s.live.Add(1)
 	s.stage("create", began)
-	if err := s.put(ctx, box, false); err != nil {
+	if err := s.put(ctx, box); err != nil {
 		s.destroyBox(box)
 		return nil, err
 	}
@@ -227,11 +227,10 @@ func (s *shot) perform(ctx context.Context, box *sandbox.Sandbox) error {
 	return nil
 }
 
-// put lays code and inputs into the sandbox; one that waited has the folder for
-// artifacts.
-func (s *shot) put(ctx context.Context, box *sandbox.Sandbox, waited bool) error {
+// put lays code and inputs into a sandbox in which no interpreter waits.
+func (s *shot) put(ctx context.Context, box *sandbox.Sandbox) error {
 	defer s.stage("put", time.Now())
-	files, err := s.archive(waited)
+	files, err := s.archive(false)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,14 @@
 package inside
 
 import (
-	"io"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/aurea-dev/aurea/internal/guest/wire"
 )
@@ -82,12 +85,7 @@ func parseUser(name string) (user, error) {
 }
 
 func passwdEntry(match func(fields []string) bool) (user, bool) {
-	f, err := os.Open("/etc/passwd")
-	if err != nil {
-		return user{}, false
-	}
-	defer func() { _ = f.Close() }()
-	body, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	body, err := readSmall("/etc/passwd")
 	if err != nil {
 		return user{}, false
 	}
@@ -103,4 +101,35 @@ func passwdEntry(match func(fields []string) bool) (user, bool) {
 		}
 	}
 	return user{}, false
+}
+
+// maxSmall is how much of a small file is read.
+const maxSmall = 1 << 20
+
+// readSmall reads a file of the image in as few trips to the kernel as it takes:
+// an os.File asks the poller for a place, which no file has, in five more.
+func readSmall(name string) ([]byte, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	body := make([]byte, 0, 4<<10)
+	for len(body) < maxSmall {
+		n, err := unix.Read(fd, body[len(body):cap(body)])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		body = body[:len(body)+n]
+		if n == 0 {
+			return body, nil
+		}
+		if len(body) == cap(body) {
+			body = slices.Grow(body, cap(body))
+		}
+	}
+	return body[:maxSmall], nil
 }
