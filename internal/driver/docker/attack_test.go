@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -127,7 +128,7 @@ func attack() int {
 
 func TestCallsThatTheKernelRefuses(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{})
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

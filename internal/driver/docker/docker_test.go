@@ -12,13 +12,14 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/driver/docker"
 	"github.com/aurea-dev/aurea/internal/driver/docker/dockertest"
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 func TestWhatACommandIs(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{})
 	status := sh(t, b, "cat /proc/self/status")
 	for _, want := range []string{
 		"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000",
@@ -52,7 +53,7 @@ func TestWhatACommandIs(t *testing.T) {
 
 func TestWhereACommandWrites(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{})
 	out := sh(t, b, "for d in / /etc /usr /var /var/tmp /run /dev /.aurea /.aurea/channel /proc/sys/kernel /sys /root /home; do touch $d/x 2>/dev/null && echo $d; done; "+
 		"for f in /etc/passwd /etc/hosts /proc/sysrq-trigger /proc/sys/kernel/core_pattern /.aurea/guest; do (echo x > $f) 2>/dev/null && echo $f; done; "+
 		"for d in /workspace /tmp /dev/shm; do touch $d/x && echo good; done")
@@ -69,7 +70,7 @@ func TestWhereACommandWrites(t *testing.T) {
 
 func TestNothingRunsAsRoot(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{})
 	for _, user := range []string{"root", "0", "0:1000", "1000:1610612736", "aurea"} {
 		_, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "x", Command: []string{"true"}, User: user})
 		if !fault.Is(err, fault.Denied) {
@@ -85,7 +86,7 @@ func TestNothingRunsAsRoot(t *testing.T) {
 func TestEachSandboxHasItsOwnUsers(t *testing.T) {
 	t.Parallel()
 	d := opened(t)
-	one, two := box(t, d, sandbox.Spec{}), box(t, d, sandbox.Spec{})
+	one, two := drivertest.Kept(t, d, sandbox.Spec{}), drivertest.Kept(t, d, sandbox.Spec{})
 	if a, b := sh(t, one, "id -u"), sh(t, two, "id -u"); a == b || a == "0\n" {
 		t.Errorf("two sandboxes run as %q and %q", a, b)
 	}
@@ -93,7 +94,7 @@ func TestEachSandboxHasItsOwnUsers(t *testing.T) {
 
 func TestOutOfMemoryEndsTheWholeSandbox(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Memory: 64 << 20}})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Memory: 64 << 20}})
 	bystander, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "bystander", Command: []string{"sleep", "1000"}})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func TestOutOfMemoryEndsTheWholeSandbox(t *testing.T) {
 func TestPausedSandboxes(t *testing.T) {
 	t.Parallel()
 	d := opened(t)
-	b := box(t, d, sandbox.Spec{})
+	b := drivertest.Kept(t, d, sandbox.Spec{})
 	if err := b.(sandbox.Pauser).Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestPausedSandboxIsAdoptedPaused(t *testing.T) {
 func TestSandboxKilledBehindOurBack(t *testing.T) {
 	t.Parallel()
 	d := opened(t)
-	b := box(t, d, sandbox.Spec{})
+	b := drivertest.Kept(t, d, sandbox.Spec{})
 	p, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "x", Command: []string{"sleep", "1000"}})
 	if err != nil {
 		t.Fatal(err)
@@ -219,7 +220,7 @@ func containerOf(t *testing.T, b sandbox.Box) string {
 
 func TestTheWallAsTheEngineSeesIt(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Memory: 128 << 20, MilliCPU: 500, Processes: 100, OpenFiles: 100, Disk: 64 << 20}})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Memory: 128 << 20, MilliCPU: 500, Processes: 100, OpenFiles: 100, Disk: 64 << 20}})
 	found, err := engineAPI(t).ContainerInspect(t.Context(), containerOf(t, b), client.ContainerInspectOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +250,7 @@ func TestTheWallAsTheEngineSeesIt(t *testing.T) {
 func TestWorkersThatShareAnEngine(t *testing.T) {
 	t.Parallel()
 	one, two := opened(t), opened(t)
-	b := box(t, one, sandbox.Spec{})
+	b := drivertest.Kept(t, one, sandbox.Spec{})
 	if left, err := two.List(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("another worker's sandbox is listed: %v, %v", left, err)
 	}
@@ -325,7 +326,7 @@ func TestImages(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, kind)
 		}
 	}
-	b := box(t, d, sandbox.Spec{Image: "aurea-hostile:latest"})
+	b := drivertest.Kept(t, d, sandbox.Spec{Image: "aurea-hostile:latest"})
 	if out := sh(t, b, "echo $FROM_IMAGE; whoami; pwd"); out != "yes\nsandbox\n/workspace\n" {
 		t.Errorf("%q", out)
 	}
@@ -377,7 +378,7 @@ func TestEngineThatMapsUsers(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	b := box(t, d, sandbox.Spec{Limits: sandbox.Limits{Processes: 64}})
+	b := drivertest.Kept(t, d, sandbox.Spec{Limits: sandbox.Limits{Processes: 64}})
 	out := sh(t, b, "awk '{print $1, $2, $3}' /proc/self/uid_map; id -un; touch made && echo made; kill -9 1 2>&1 | grep -c permitted; ls /.aurea/channel 2>&1 | grep -c denied")
 	if out != "0 300000 65536\nsandbox\nmade\n1\n1\n" {
 		t.Errorf("%q", out)

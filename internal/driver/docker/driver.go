@@ -193,24 +193,14 @@ func (d *Driver) removeAfter(ctx context.Context, id string) {
 
 // Recover implements sandbox.Driver.
 func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, error) {
-	if err := d.roster.Owns(h); err != nil {
-		return nil, err
-	}
-	b, live, err := d.roster.Live(h.ID)
+	b, err := d.roster.Recover(h, func() (*Box, error) {
+		r, err := roster.ReadRecord[record](d.dir(h.ID))
+		if err != nil {
+			return nil, fault.New(fault.NotFound, "sandbox %s is gone", h.ID)
+		}
+		return d.reconnect(ctx, r)
+	})
 	if err != nil {
-		return nil, err
-	}
-	if live {
-		return b, nil
-	}
-	r, err := readRecord(d.dir(h.ID))
-	if err != nil {
-		return nil, fault.New(fault.NotFound, "sandbox %s is gone", h.ID)
-	}
-	if b, err = d.reconnect(ctx, r); err != nil {
-		return nil, err
-	}
-	if err := d.roster.Adopt(h.ID, b); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -228,20 +218,14 @@ func (d *Driver) List(ctx context.Context) ([]sandbox.Handle, error) {
 		more = append(more, c.Labels[labelSandbox])
 	}
 	return d.roster.Handles(func(dir string) (sandbox.Handle, error) {
-		r, err := readRecord(dir)
+		r, err := roster.ReadRecord[record](dir)
 		return r.Handle, err
 	}, more...)
 }
 
 // Destroy implements sandbox.Driver.
 func (d *Driver) Destroy(ctx context.Context, h sandbox.Handle) error {
-	if err := d.roster.Owns(h); err != nil {
-		return err
-	}
-	if err := d.roster.Interrupt(ctx, h.ID); err != nil {
-		return err
-	}
-	return d.remove(ctx, h.ID)
+	return d.roster.Destroy(ctx, h, d.remove)
 }
 
 // remove removes the container, then the folder.

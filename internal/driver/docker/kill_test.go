@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/driver/drivertest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -45,7 +46,7 @@ int main(int c, char **v) {
 
 func TestForkBombIsBoundedAndKilled(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 64, Memory: 512 << 20, MilliCPU: 1000}})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 64, Memory: 512 << 20, MilliCPU: 1000}})
 	p, err := b.Exec(t.Context(), sandbox.ExecSpec{ID: "bomb", Command: []string{"python3", "-c", bomb}})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +66,7 @@ func TestChainsOfForksAreKilled(t *testing.T) {
 	for name, wakes := range map[string]string{"": "0", " that wake each other": "1"} {
 		t.Run("chains"+name, func(t *testing.T) {
 			t.Parallel()
-			b := box(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 256, Memory: 512 << 20}})
+			b := drivertest.Kept(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 256, Memory: 512 << 20}})
 			p := fly(t, b, wakes)
 			gone(t, b, p)
 		})
@@ -106,7 +107,7 @@ func fly(t *testing.T, b sandbox.Box, wakes string) sandbox.Process {
 // so that nothing is calm, and one who has stopped itself.
 func TestAKillLeavesOthersAsTheyWere(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 256, Memory: 512 << 20}})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{Limits: sandbox.Limits{Processes: 256, Memory: 512 << 20}})
 	const forks = `import os
 while True:
     try: # the chains may have taken the last number
@@ -158,7 +159,7 @@ for p in glob.glob("/proc/[0-9]*"):
 // TestATreeWithoutItsFirstThreadIsKilled kills a process that looks dead.
 func TestATreeWithoutItsFirstThreadIsKilled(t *testing.T) {
 	t.Parallel()
-	b := box(t, opened(t), sandbox.Spec{})
+	b := drivertest.Kept(t, opened(t), sandbox.Spec{})
 	const headless = `import threading, time, ctypes
 threading.Thread(target=lambda: (time.sleep(0.2), print("up", flush=True), time.sleep(1000))).start()
 ctypes.CDLL(None).syscall(60, 0)`

@@ -13,7 +13,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/driver/docker"
 	"github.com/aurea-dev/aurea/internal/driver/docker/dockertest"
 	"github.com/aurea-dev/aurea/internal/driver/drivertest"
-	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // What the tests work with; empty where there is no engine.
@@ -74,11 +73,7 @@ func needEngine(t testing.TB) {
 	if engineHost != "" {
 		return
 	}
-	reason := dockertest.Missing()
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
+	drivertest.LeaveOut(t, dockertest.Missing())
 }
 
 func config(t testing.TB, folder string) docker.Config {
@@ -104,11 +99,7 @@ func open(t testing.TB, folder string) *docker.Driver {
 // anything is left of it on the host.
 func opened(t testing.TB) *docker.Driver {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dk")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := open(t, dir)
+	d := open(t, drivertest.StateDir(t))
 	t.Cleanup(func() {
 		left, err := d.List(context.Background())
 		if err != nil || len(left) > 0 {
@@ -117,20 +108,6 @@ func opened(t testing.TB) *docker.Driver {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		if left := drivertest.Traces(t, dir); len(left) > 0 {
-			t.Errorf("left on the host: %q", left)
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
 	})
 	return d
-}
-
-// box makes a sandbox that is destroyed at the end of the test.
-func box(t testing.TB, d *docker.Driver, spec sandbox.Spec) sandbox.Box {
-	t.Helper()
-	b := drivertest.Create(t, d, spec)
-	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
-	return b
 }

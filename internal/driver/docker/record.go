@@ -15,11 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/aurea-dev/aurea/internal/driver/roster"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
-// record is box.json.
+// record is what is written down of a sandbox.
 type record struct {
 	Handle   sandbox.Handle    `json:"handle"`
 	Created  time.Time         `json:"created"`
@@ -59,20 +60,6 @@ func (d *Driver) newRecord(spec sandbox.Spec, image image, limits sandbox.Limits
 	}, nil
 }
 
-// readRecord reads box.json, which is missing or broken where a sandbox was
-// only half made.
-func readRecord(dir string) (record, error) {
-	var r record
-	body, err := os.ReadFile(filepath.Join(dir, "box.json"))
-	if err != nil {
-		return record{}, fmt.Errorf("read the sandbox's record: %w", err)
-	}
-	if err := json.Unmarshal(body, &r); err != nil {
-		return record{}, fmt.Errorf("decode the sandbox's record: %w", err)
-	}
-	return r, nil
-}
-
 // writeBox writes everything of a sandbox that comes before its container.
 func (d *Driver) writeBox(dir string, r record, image image) error {
 	body, err := json.Marshal(r)
@@ -82,7 +69,7 @@ func (d *Driver) writeBox(dir string, r record, image image) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the sandbox's folder: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "box.json"), body, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, roster.RecordName), body, 0o600); err != nil {
 		return fmt.Errorf("write the sandbox's record: %w", err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil {

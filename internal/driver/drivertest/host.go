@@ -51,6 +51,42 @@ func Destroy(t testing.TB, d sandbox.Driver, b sandbox.Box) {
 	}
 }
 
+// Kept makes a sandbox that is destroyed at the end of the test.
+func Kept(t testing.TB, d sandbox.Driver, spec sandbox.Spec) sandbox.Box {
+	t.Helper()
+	b := Create(t, d, spec)
+	t.Cleanup(func() { Destroy(t, d, b) })
+	return b
+}
+
+// StateDir makes a folder for a driver. At the end nothing on the host may name
+// it.
+func StateDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dr") // short: there are sockets in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if left := Traces(t, dir); len(left) > 0 {
+			t.Errorf("left on the host: %q", left)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// LeaveOut leaves the test out for a reason; in CI nothing is left out.
+func LeaveOut(t testing.TB, reason string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" { //nolint:forbidigo // of the tests, not of a sandbox
+		t.Fatal(reason)
+	}
+	t.Skip(reason)
+}
+
 // Traces returns the processes and mounts of the host that name a folder.
 func Traces(t testing.TB, dir string) []string {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/aurea-dev/aurea/internal/driver/roster"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -18,7 +19,7 @@ func writeBox(dir, guest string, r record) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the sandbox's folder: %w", err)
 	}
-	if err := writeJSON(filepath.Join(dir, "box.json"), r); err != nil {
+	if err := writeJSON(filepath.Join(dir, roster.RecordName), r); err != nil {
 		return err
 	}
 	if err := writeJSON(filepath.Join(dir, "config.json"), bundle(dir, guest, r.Handle.ID, r.Limits)); err != nil {

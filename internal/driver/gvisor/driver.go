@@ -286,16 +286,15 @@ func (d *Driver) removeAfter(ctx context.Context, id string) {
 
 // Recover implements sandbox.Driver.
 func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, error) {
-	if err := d.roster.Owns(h); err != nil {
-		return nil, err
-	}
-	b, live, err := d.roster.Live(h.ID)
+	b, err := d.roster.Recover(h, func() (*Box, error) { return d.reconnect(ctx, h) })
 	if err != nil {
 		return nil, err
 	}
-	if live {
-		return b, nil
-	}
+	return b, nil
+}
+
+// reconnect meets the guest of a sandbox that an earlier process made.
+func (d *Driver) reconnect(ctx context.Context, h sandbox.Handle) (*Box, error) {
 	gone := fault.New(fault.NotFound, "sandbox %s is gone", h.ID)
 	r, err := readRecord(d.dir(h.ID))
 	if err != nil || r.State.Boot != d.boot {
@@ -312,14 +311,7 @@ func (d *Driver) Recover(ctx context.Context, h sandbox.Handle) (sandbox.Box, er
 		}
 		return nil, fault.New(fault.NotFound, "sandbox %s ran out of memory", h.ID).WithCode(sandbox.CodeOutOfMemory)
 	}
-	b, err = d.connect(ctx, r, made)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.roster.Adopt(h.ID, b); err != nil {
-		return nil, err
-	}
-	return b, nil
+	return d.connect(ctx, r, made)
 }
 
 // List implements sandbox.Driver.
@@ -332,13 +324,7 @@ func (d *Driver) List(context.Context) ([]sandbox.Handle, error) {
 
 // Destroy implements sandbox.Driver.
 func (d *Driver) Destroy(ctx context.Context, h sandbox.Handle) error {
-	if err := d.roster.Owns(h); err != nil {
-		return err
-	}
-	if err := d.roster.Interrupt(ctx, h.ID); err != nil {
-		return err
-	}
-	return d.remove(ctx, h.ID)
+	return d.roster.Destroy(ctx, h, d.remove)
 }
 
 // remove ends the sandbox's processes, then removes its groups and its folder.

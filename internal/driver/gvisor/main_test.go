@@ -74,11 +74,7 @@ func needRoot(t testing.TB) {
 	if binaries != "" {
 		return
 	}
-	const reason = "making gVisor sandboxes needs root; this run leaves their tests out"
-	if os.Getenv("CI") == "true" {
-		t.Fatal(reason)
-	}
-	t.Skip(reason)
+	drivertest.LeaveOut(t, "making gVisor sandboxes needs root; this run leaves their tests out")
 }
 
 // open opens a driver on the folder.
@@ -108,24 +104,15 @@ func openWith(t testing.TB, config gvisor.Config) *gvisor.Driver {
 	return d
 }
 
-// stateDir makes a folder. At the end nothing on the host may name it.
+// stateDir makes a folder. At the end no control group may be left of it either.
 func stateDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "gv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := drivertest.StateDir(t)
 	t.Cleanup(func() {
-		if left := drivertest.Traces(t, dir); len(left) > 0 {
-			t.Errorf("left on the host: %q", left)
-		}
 		if owner, err := os.ReadFile(filepath.Join(dir, "owner")); err == nil {
 			if left := groupsOf(string(owner)); len(left) > 0 {
 				t.Errorf("control groups are left: %q", left)
 			}
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
 		}
 	})
 	return dir
@@ -134,9 +121,7 @@ func stateDir(t testing.TB) string {
 // box makes a sandbox that is destroyed at the end of the test.
 func box(t testing.TB, d *gvisor.Driver) sandbox.Box {
 	t.Helper()
-	b := drivertest.Create(t, d, sandbox.Spec{})
-	t.Cleanup(func() { drivertest.Destroy(t, d, b) })
-	return b
+	return drivertest.Kept(t, d, sandbox.Spec{})
 }
 
 // groupsOf returns the control groups that belong to an owner.

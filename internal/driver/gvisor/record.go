@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/cgroup"
+	"github.com/aurea-dev/aurea/internal/driver/roster"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/spawn"
 )
 
-// record is box.json.
+// record is what is written down of a sandbox.
 type record struct {
 	Handle sandbox.Handle `json:"handle"`
 	State  state          `json:"-"`
@@ -82,16 +83,11 @@ func (r *record) encode() error {
 	return nil
 }
 
-// readRecord reads box.json, which is missing or broken where a sandbox was
-// only half made.
+// readRecord reads what was written down, and the state in its handle.
 func readRecord(dir string) (record, error) {
-	var r record
-	body, err := os.ReadFile(filepath.Join(dir, "box.json"))
+	r, err := roster.ReadRecord[record](dir)
 	if err != nil {
-		return record{}, fmt.Errorf("read the sandbox's record: %w", err)
-	}
-	if err := json.Unmarshal(body, &r); err != nil {
-		return record{}, fmt.Errorf("decode the sandbox's record: %w", err)
+		return record{}, err
 	}
 	if err := json.Unmarshal(r.Handle.State, &r.State); err != nil {
 		return record{}, fmt.Errorf("decode the sandbox's handle: %w", err)

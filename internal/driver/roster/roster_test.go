@@ -164,3 +164,55 @@ func TestOwns(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestRecoverMeetsWhatIsNotHere(t *testing.T) {
+	t.Parallel()
+	r := roster.New[*box]("x", 1, t.TempDir())
+	h := sandbox.Handle{Driver: "x", Version: 1, ID: "a"}
+	first, met := &box{}, 0
+	meet := func() (*box, error) { met++; return first, nil }
+	for range 2 {
+		if b, err := r.Recover(h, meet); b != first || err != nil || met != 1 {
+			t.Fatalf("%v, %v, met %d times", b, err, met)
+		}
+	}
+	first.dead = true
+	second := &box{}
+	if b, err := r.Recover(h, func() (*box, error) { return second, nil }); b != second || err != nil {
+		t.Errorf("a dead one is not met again: %v, %v", b, err)
+	}
+	second.dead = true
+	gone := errors.New("gone")
+	if b, err := r.Recover(h, func() (*box, error) { return first, gone }); b != nil || !errors.Is(err, gone) {
+		t.Errorf("%v, %v", b, err)
+	}
+	if _, err := r.Recover(sandbox.Handle{Driver: "y", Version: 1, ID: "a"}, meet); err == nil || met != 1 {
+		t.Errorf("a handle of another driver: %v", err)
+	}
+}
+
+func TestDestroyInterruptsAndRemoves(t *testing.T) {
+	t.Parallel()
+	r := roster.New[*box]("x", 1, t.TempDir())
+	ctx, making, err := r.Begin(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	finished := false
+	context.AfterFunc(ctx, func() { finished = true; making.Finish() })
+	removed := ""
+	err = r.Destroy(t.Context(), sandbox.Handle{Driver: "x", Version: 1, ID: "a"}, func(_ context.Context, id string) error {
+		removed = id
+		return nil
+	})
+	if err != nil || !finished || removed != "a" {
+		t.Errorf("%v, finished %v, removed %q", err, finished, removed)
+	}
+	err = r.Destroy(t.Context(), sandbox.Handle{Driver: "x", Version: 1, ID: "../a"}, func(context.Context, string) error {
+		t.Error("a path was removed")
+		return nil
+	})
+	if err == nil {
+		t.Error("a path is no id")
+	}
+}
