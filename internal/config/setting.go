@@ -55,7 +55,7 @@ func some(to func(*Config) *string) func(*Config) value {
 
 // settings is the table.
 func settings() []setting {
-	return slices.Concat(serverSettings(), accessSettings(), s3Settings(), workerSettings(), limitSettings(), queueSettings(), runSettings(), sandboxSettings(), fleetSettings(), retentionSettings(), sharedSettings())
+	return slices.Concat(serverSettings(), accessSettings(), s3Settings(), workerSettings(), imageSettings(), capacitySettings(), limitSettings(), queueSettings(), runSettings(), sandboxSettings(), fleetSettings(), retentionSettings(), sharedSettings())
 }
 
 const maxPort = 65535
@@ -111,6 +111,7 @@ func serverSettings() []setting {
 	}
 }
 
+// workerSettings are about who a worker is.
 func workerSettings() []setting {
 	own := []Role{Up, Worker}
 	return []setting{
@@ -146,6 +147,13 @@ func workerSettings() []setting {
 				return textValue{to: &c.Driver, some: true, of: []string{"gvisor", "docker", "fake"}}
 			},
 		},
+	}
+}
+
+// imageSettings are about what sandboxes are made from.
+func imageSettings() []setting {
+	own := []Role{Up, Worker}
+	return []setting{
 		{
 			key: "image", env: "SANDBOX_IMAGE", flag: "image", roles: own,
 			help: "image of sandboxes that name none; with `docker` one that the engine has, with `gvisor` one that `aurea image ls` shows, else `host`",
@@ -191,6 +199,13 @@ func workerSettings() []setting {
 			help: "runtime of the Docker Engine to make containers with, such as `runsc`; empty is the engine's default",
 			at:   text(func(c *Config) *string { return &c.DockerRuntime }),
 		},
+	}
+}
+
+// capacitySettings are about how much a worker takes on, and what it keeps.
+func capacitySettings() []setting {
+	own := []Role{Up, Worker}
+	return []setting{
 		{
 			key: "concurrency", env: "AUREA_CONCURRENCY", flag: "concurrency", roles: own, init: "4",
 			help: "how many jobs the worker does at once",
