@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -46,7 +47,7 @@ func (g *Governor) Issue(ctx context.Context, a Asked) (m manifest.Manifest, err
 			return m, err
 		}
 	}
-	err = g.decide(ctx, "issue a manifest", a.ParentID, func(tx store.Tx) error {
+	err = g.decide(ctx, "issue a manifest", cmp.Or(a.ParentID, a.Contract, manifest.DefaultContract), func(tx store.Tx) error {
 		w, err := g.draft(ctx, tx, a, c.ID, c.SeesAll())
 		if err != nil {
 			return err
@@ -67,7 +68,7 @@ func (g *Governor) Issue(ctx context.Context, a Asked) (m manifest.Manifest, err
 	return m, err
 }
 
-// nobody stands for a parent whose id cannot be one.
+// nobody stands for a parent whose id cannot be one, and for a worker without id.
 const nobody = "none"
 
 func (g *Governor) demand(ctx context.Context) error {
@@ -166,11 +167,8 @@ func (g *Governor) admit(ctx context.Context, m manifest.Manifest) (w manifest.W
 	if m.State, err = manifest.CanonicalState(m.State); err != nil {
 		return w, err
 	}
-	target := ""
-	if manifest.ValidID(m.WorkerID) {
-		target = m.WorkerID
-	}
-	err = g.decide(ctx, "register a worker", target, func(tx store.Tx) error {
+	// What the paper claims to be is on the record, also where it cannot be.
+	err = g.decide(ctx, "register a worker", cmp.Or(clip(m.WorkerID), nobody), func(tx store.Tx) error {
 		w, err = g.genuine(ctx, tx, &m, c.ID, c.SeesAll())
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aurea-dev/aurea/internal/audit"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/manifest"
@@ -57,11 +58,11 @@ func TestAnIssuedManifestGivesOneRunningWorkerAndItsKillNone(t *testing.T) {
 				t.Errorf("kill of %s: %t, %v", id, killed, err)
 			}
 		}
-		launched, ended := s.log.lines("container_launched"), s.log.lines("container_killed")
+		launched, ended := s.log.Lines("container_launched"), s.log.Lines("container_killed")
 		if len(launched) != 1 || launched[0]["worker_id"] != w.ID() || launched[0]["parent_id"] != "" || launched[0]["cpu_limit"] != 0.5 || launched[0]["memory_limit_mb"] != 256.0 || launched[0]["allow_external"] != false {
 			t.Errorf("launched as %v", launched)
 		}
-		if len(ended) != 1 || ended[0]["worker_id"] != w.ID() || ended[0]["reason"] != "a test" || len(s.log.lines("container_kill_skipped")) != 3 {
+		if len(ended) != 1 || ended[0]["worker_id"] != w.ID() || ended[0]["reason"] != "a test" || len(s.log.Lines("container_kill_skipped")) != 3 {
 			t.Errorf("killed as %v", ended)
 		}
 	})
@@ -101,6 +102,18 @@ func TestEveryDenialHasItsCode(t *testing.T) {
 		}
 		s.wantCode("the paper of a dead one", show(third.Manifest), governor.RejectReplay)
 
+		forged := unused
+		forged.Depth++
+		s.wantCode("an altered paper", show(forged), governor.RejectSignature)
+		s.wantCode("a paper of no id", show(manifest.Manifest{WorkerID: "w1", IssuedAt: s.clock(), Resources: unused.Resources, Signature: "signed"}), governor.RejectSignature)
+		s.wantCode("a root that is deep", show(s.deepRoot()), governor.RejectRootDepth)
+		if _, err := s.Quarantine(me(), child.ID(), governor.Suspicion{Severity: manifest.Low}); err != nil {
+			t.Fatal(err)
+		}
+		s.wantCode("a child of one under quarantine", try(governor.Asked{ParentID: child.ID()}), governor.DenyQuarantined)
+		_, err = s.Heartbeat(me(), child.ID())
+		s.wantCode("a heartbeat under quarantine", err, governor.DenyQuarantined)
+
 		s.engage("enough")
 		s.wantCode("issue under the switch", try(governor.Asked{}), governor.DenyKillSwitch)
 		s.wantCode("register under the switch", show(unused), governor.DenyKillSwitch)
@@ -116,7 +129,55 @@ func TestEveryDenialHasItsCode(t *testing.T) {
 		if n := s.alive(); n != 2 {
 			t.Errorf("%d sandboxes are there, want 2", n)
 		}
+		_, err = s.Heartbeat(me(), root.ID())
+		s.wantCode("a heartbeat too late", err, governor.DenyExpired)
+		for _, code := range governor.Codes() {
+			if !s.denied[code] {
+				t.Errorf("nothing here is denied with %s", code)
+			}
+			records := s.records(audit.Filter{Actions: []string{code}})
+			if len(records) == 0 {
+				t.Errorf("%s has no record", code)
+			}
+			for _, r := range records {
+				if r.Outcome != audit.Denied || r.Target == "" || r.Actor != "o" && r.Actor != "another" || r.Message == "" || r.Metadata["decision"] == "" {
+					t.Errorf("%s is recorded as %+v", code, r)
+				}
+			}
+		}
 	})
+}
+
+// deepRoot is a paper that only another program with this manager's key and its
+// database could have made: all in it is genuine, and it says of a worker
+// without a parent that it is deep.
+func (s *stage) deepRoot() manifest.Manifest {
+	s.Helper()
+	w := manifest.Worker{
+		Manifest: manifest.Manifest{
+			WorkerID: "0badcafe", Depth: 1, State: json.RawMessage("{}"), IssuedAt: s.clock(),
+			Resources: manifest.Resources{CPULimit: 1, MemoryLimitMB: 64, Network: manifest.DefaultNetwork()},
+		},
+		Terms: manifest.Terms{Contract: manifest.DefaultContract, Owner: "o", Until: s.clock().Add(time.Hour)}, State: manifest.Issued, UpdatedAt: s.clock(),
+	}
+	s.keys.Signer().Sign(&w.Manifest, w.Terms)
+	if err := s.db.Update(context.Background(), func(tx store.Tx) error { return tx.Fleet().Add(context.Background(), &w) }); err != nil {
+		s.Fatalf("put the paper among the issued: %v", err)
+	}
+	return w.Manifest
+}
+
+// records are those of the audit that a filter lets through.
+func (s *stage) records(f audit.Filter) (list []audit.Record) {
+	s.Helper()
+	err := s.db.View(context.Background(), func(tx store.Tx) (err error) {
+		list, err = tx.Audit().List(context.Background(), f, 1000)
+		return err
+	})
+	if err != nil {
+		s.Fatalf("read the audit: %v", err)
+	}
+	return list
 }
 
 func TestPapersThatAreNotOursAreRefusedBeforeAnythingHappens(t *testing.T) {

@@ -91,7 +91,7 @@ func TestASilentWorkerIsReapedAndFreesItsPlace(t *testing.T) {
 		if box := s.sandbox(w); w.Reason != "heartbeat_timeout" || w.State != manifest.Ended || box.Outcome != sandbox.OutcomeReaped || box.Reason != "heartbeat_timeout" || s.alive() != 1 {
 			t.Errorf("%s %s, its sandbox %s %s", w.State, w.Reason, box.Outcome, box.Reason)
 		}
-		if len(s.log.lines("reap_stale")) != 1 {
+		if len(s.log.Lines("reap_stale")) != 1 {
 			t.Error("it was not logged")
 		}
 		s.start("")
@@ -246,7 +246,7 @@ func TestReplicasInheritAndDecommissionTakesThemAll(t *testing.T) {
 	}
 	_, err = s.Replicate(me(), grandchild.ID(), "", nil)
 	s.wantCode("too deep", err, governor.DenyDepth)
-	if len(s.log.lines("replication_denied")) != 1 || len(s.log.lines("replication_requested")) != 2 {
+	if len(s.log.Lines("replication_denied")) != 1 || len(s.log.Lines("replication_requested")) != 2 {
 		t.Error("replications were not logged")
 	}
 	lost := s.start(root.ID())

@@ -1,9 +1,7 @@
 package governor_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -21,6 +19,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/dispatch/dispatchtest"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/governor"
+	"github.com/aurea-dev/aurea/internal/governor/governortest"
 	"github.com/aurea-dev/aurea/internal/keeper"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
@@ -29,6 +28,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/store/postgres"
 	"github.com/aurea-dev/aurea/internal/store/postgres/pgtest"
 	"github.com/aurea-dev/aurea/internal/store/sqlite"
+	"github.com/aurea-dev/aurea/internal/store/sqlite/sqlitetest"
 )
 
 // server is the PostgreSQL of this package's tests; nil where there is none.
@@ -79,20 +79,32 @@ func onBoth(t *testing.T, test func(t *testing.T, db store.Store)) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		if server == nil {
-			t.Skip(pgtest.Missing())
-		}
-		address, err := server.Fresh(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		db, err := postgres.Open(t.Context(), address, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		test(t, db)
+		needPostgres(t)
+		test(t, openPostgres(t))
 	})
+}
+
+func needPostgres(t *testing.T) {
+	t.Helper()
+	if server == nil {
+		t.Skip(pgtest.Missing())
+	}
+}
+
+// openPostgres makes a database until the end of a test or of a story.
+func openPostgres(t sqlitetest.T) store.Store {
+	t.Helper()
+	ctx := context.Background()
+	address, err := server.Fresh(ctx)
+	if err != nil {
+		t.Fatalf("make a database: %v", err)
+	}
+	db, err := postgres.Open(ctx, address, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatalf("open the database: %v", err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }
 
 func openSQLite(t *testing.T) store.Store {
@@ -126,12 +138,13 @@ type stage struct {
 	keys  *governor.KeyFile
 	keep  *keeper.Keeper
 	boxes *dispatchtest.Boxes
-	log   *logBook
+	log   *governortest.Book
 	host  dispatch.Host // in place of boxes
 
 	mu      sync.Mutex
 	now     time.Time
 	stopped string
+	denied  map[string]bool // codes that were wanted, and came
 }
 
 // place is where the keys and blobs of a stage are.
@@ -157,7 +170,7 @@ func stageAt(t testingT, db store.Store, at place) *stage {
 	if err != nil {
 		t.Fatalf("open keys: %v", err)
 	}
-	s := &stage{testingT: t, db: db, blobs: blobs, local: blobs, keys: keys, boxes: &dispatchtest.Boxes{}, now: time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)}
+	s := &stage{testingT: t, db: db, blobs: blobs, local: blobs, keys: keys, boxes: &dispatchtest.Boxes{}, denied: map[string]bool{}, now: time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)}
 	s.restart()
 	return s
 }
@@ -166,7 +179,7 @@ func stageAt(t testingT, db store.Store, at place) *stage {
 // is forgotten, the sandboxes live on.
 func (s *stage) restart() {
 	s.Helper()
-	s.log = &logBook{}
+	s.log = &governortest.Book{}
 	s.keep = keeper.New(keeper.Config{Store: s.db, Blobs: s.blobs, Now: s.clock, Workers: s.workers, Alone: true})
 	keep := s.keep
 	s.boxes.Tell = func(r dispatch.TellRequest) {
@@ -280,30 +293,8 @@ func (s *stage) wantCode(what string, err error, code string) {
 		if !fault.Is(err, fault.Denied) {
 			s.Errorf("%s: %v is of kind %s", what, err, fault.KindOf(err))
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.denied[fault.CodeOf(err)] = true
 	}
-}
-
-// logBook keeps what was logged.
-type logBook struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-// lines are the log lines with a message.
-func (l *logBook) lines(message string) (list []map[string]any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		var x map[string]any
-		if json.Unmarshal([]byte(line), &x) == nil && x["msg"] == message {
-			list = append(list, x)
-		}
-	}
-	return list
 }

@@ -2,9 +2,7 @@ package governor_test
 
 import (
 	"context"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,58 +13,55 @@ import (
 	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/store"
-	"github.com/aurea-dev/aurea/internal/store/sqlite"
+	"github.com/aurea-dev/aurea/internal/store/sqlite/sqlitetest"
 )
 
-// TestNoStoryBreaksTheLaw plays random stories, and after each step looks
-// whether every bound of the contract holds, whether there is a sandbox for
-// each worker and none beside, and at the end whether the audit verifies.
+// TestNoStoryBreaksTheLaw plays random stories on each kind of database, and
+// after each step looks whether every bound of the contract holds, whether there
+// is a sandbox for each worker and none beside, and at the end whether the audit
+// verifies.
 func TestNoStoryBreaksTheLaw(t *testing.T) {
 	t.Parallel()
-	folder, ctx, quiet := inMemory(t), context.Background(), slog.New(slog.DiscardHandler)
-	empty := filepath.Join(folder, "empty.db")
-	fresh, err := sqlite.Open(ctx, empty, quiet)
-	if err != nil || fresh.Close() != nil {
-		t.Fatalf("make an empty store: %v", err)
-	}
-	made, err := os.ReadFile(empty)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(folder, "story")
-		if err != nil {
-			rt.Fatalf("make a folder: %v", err)
-		}
-		path := filepath.Join(dir, "law.db")
-		if err := os.WriteFile(path, made, 0o600); err != nil {
-			rt.Fatalf("copy the empty store: %v", err)
-		}
-		db, err := sqlite.Open(ctx, path, quiet)
-		if err != nil {
-			rt.Fatalf("open the store: %v", err)
-		}
-		defer func() { _ = db.Close() }()
-		w := &world{T: rt, s: stageAt(rt, db, place{dir})}
-		defer w.s.close()
-		w.begin()
-		rt.Repeat(map[string]func(*rapid.T){
-			"": w.check, "issue": w.issue, "register": w.register, "replicate": w.replicate, "heartbeat": w.heartbeat, "time": w.time,
-			"kill": w.kill, "reap": w.reap, "sweep": w.sweep, "restart": w.restart, "crash": w.crash, "switch": w.engage,
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		mould := sqlitetest.NewMould(t)
+		rapid.Check(t, func(rt *rapid.T) {
+			db, dir := mould.Open(rt)
+			tell(rt, db, dir)
 		})
-		w.verify()
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		needPostgres(t)
+		folder := sqlitetest.Folder(t)
+		// A database takes longer to make than a story to tell.
+		const most = 8
+		told, failed := 0, false
+		rapid.Check(t, func(rt *rapid.T) {
+			if told++; told > most && !failed {
+				return
+			}
+			defer func() { failed = failed || rt.Failed() }()
+			dir, err := os.MkdirTemp(folder, "story")
+			if err != nil {
+				rt.Fatalf("make a folder: %v", err)
+			}
+			tell(rt, openPostgres(rt), dir)
+		})
 	})
 }
 
-// inMemory returns a folder that costs no disk, where the machine has one.
-func inMemory(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "governor-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
+// tell plays one story over an empty database.
+func tell(rt *rapid.T, db store.Store, dir string) {
+	w := &world{T: rt, s: stageAt(rt, db, place{dir}), held: map[string]int{}}
+	defer w.s.close()
+	w.begin()
+	rt.Repeat(map[string]func(*rapid.T){
+		"": w.check, "issue": w.issue, "register": w.register, "replicate": w.replicate, "heartbeat": w.heartbeat, "time": w.time,
+		"kill": w.kill, "reap": w.reap, "sweep": w.sweep, "restart": w.restart, "crash": w.crash, "switch": w.engage,
+		"quarantine": w.quarantine, "release": w.release, "decommission": w.decommission,
+	})
+	w.verify()
 }
 
 // world is a story.
@@ -77,7 +72,8 @@ type world struct {
 	papers   []manifest.Manifest
 	ids      []string // of all that ever had a paper
 	stopped  bool
-	admitted int // when the switch was engaged
+	admitted int            // when the switch was engaged
+	held     map[string]int // how many children those under quarantine had when it began
 }
 
 func (w *world) begin() {
@@ -159,7 +155,7 @@ func (w *world) reap(t *rapid.T) {
 		t.Fatalf("reap: %v", err)
 	}
 	for _, x := range w.all(t, manifest.Running) {
-		if w.s.clock().Sub(x.HeartbeatAt) > time.Minute {
+		if w.s.clock().Sub(x.HeartbeatAt) > time.Minute && !x.Quarantined() {
 			t.Fatalf("%s was silent for %s and is there", x.ID(), w.s.clock().Sub(x.HeartbeatAt))
 		}
 	}
@@ -172,6 +168,52 @@ func (w *world) sweep(t *rapid.T) {
 			t.Fatalf("%s is %s until %s, and it is %s", x.ID(), x.State, x.ExpiresAt, w.s.clock())
 		}
 	}
+}
+
+// quarantine holds a worker, if it can be held; from then on it has no children.
+func (w *world) quarantine(t *rapid.T) {
+	id := w.someone(t)
+	switch x, err := w.s.Quarantine(me(), id, governor.Suspicion{Severity: manifest.Low}); {
+	case err == nil && (!x.Quarantined() || !x.Quarantine.Restrictions.TaskExecutionPaused):
+		t.Fatalf("%s is held as %+v", id, x.Quarantine)
+	case err == nil:
+		w.held[id] = w.births(t)[id]
+	case !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Conflict):
+		t.Fatalf("quarantine: %v", err)
+	}
+}
+
+func (w *world) release(t *rapid.T) {
+	id := w.someone(t)
+	_, err := w.s.Release(me(), id, "a story")
+	if err == nil {
+		delete(w.held, id)
+	} else if !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Conflict) {
+		t.Fatalf("release: %v", err)
+	}
+}
+
+func (w *world) decommission(t *rapid.T) {
+	id := w.someone(t)
+	if _, err := w.s.Decommission(me(), id, "a story"); err != nil && !fault.Is(err, fault.NotFound) {
+		t.Fatalf("decommission: %v", err)
+	}
+	for _, x := range w.all(t, manifest.Launching, manifest.Running, manifest.Ending) {
+		if x.ID() == id || x.Manifest.ParentID == id {
+			t.Fatalf("%s below %q is %s after %s was taken out of service", x.ID(), x.Manifest.ParentID, x.State, id)
+		}
+	}
+}
+
+// births is how many children each worker ever had.
+func (w *world) births(t testingT) map[string]int {
+	n := map[string]int{}
+	for _, x := range w.all(t) {
+		if !x.RegisteredAt.IsZero() {
+			n[x.Manifest.ParentID]++
+		}
+	}
+	return n
 }
 
 func (w *world) restart(*rapid.T) { w.s.restart() }
@@ -261,6 +303,12 @@ func (w *world) check(t *rapid.T) {
 	}
 	if w.stopped && w.count() != w.admitted {
 		t.Fatalf("%d were registered under the switch", w.count()-w.admitted)
+	}
+	now := w.births(t)
+	for id, before := range w.held {
+		if now[id] != before {
+			t.Fatalf("%s had %d children under quarantine", id, now[id]-before)
+		}
 	}
 }
 

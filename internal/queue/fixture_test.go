@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/store/sqlite"
+	"github.com/aurea-dev/aurea/internal/store/sqlite/sqlitetest"
 )
 
 // clock is the only time that a queue under test knows.
@@ -64,7 +64,7 @@ type fixture struct {
 // wait between tries is the longest possible, so that tests know it.
 func open(t *testing.T, change ...func(*queue.Config)) *fixture {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), filepath.Join(inMemory(t), "queue.db"), slog.New(slog.DiscardHandler))
+	db, err := sqlite.Open(t.Context(), filepath.Join(sqlitetest.Folder(t), "queue.db"), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,23 +74,6 @@ func open(t *testing.T, change ...func(*queue.Config)) *fixture {
 		}
 	})
 	return over(t, db, change...)
-}
-
-// inMemory returns a folder that costs no disk, where the machine has one:
-// what the disk keeps is the store's matter, and tested there.
-func inMemory(t *testing.T) string {
-	t.Helper()
-	const shm = "/dev/shm"
-	dir, err := os.MkdirTemp(shm, "queue-test-")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("remove %s: %v", dir, err)
-		}
-	})
-	return dir
 }
 
 func over(t testingT, db store.Store, change ...func(*queue.Config)) *fixture {

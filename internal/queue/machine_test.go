@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -20,37 +17,16 @@ import (
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
-	"github.com/aurea-dev/aurea/internal/store/sqlite"
+	"github.com/aurea-dev/aurea/internal/store/sqlite/sqlitetest"
 )
 
 // TestTheQueueAgreesWithItsModel plays random stories to the queue and to the
 // model, and after each step compares all that is stored with what must be.
 func TestTheQueueAgreesWithItsModel(t *testing.T) {
 	t.Parallel()
-	folder, ctx, quiet := inMemory(t), context.Background(), slog.New(slog.DiscardHandler)
-	empty := filepath.Join(folder, "empty.db")
-	fresh, err := sqlite.Open(ctx, empty, quiet)
-	if err != nil || fresh.Close() != nil {
-		t.Fatalf("make an empty store: %v", err)
-	}
-	made, err := os.ReadFile(empty)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mould := sqlitetest.NewMould(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(folder, "story")
-		if err != nil {
-			rt.Fatalf("make a folder: %v", err)
-		}
-		path := filepath.Join(dir, "queue.db")
-		if err := os.WriteFile(path, made, 0o600); err != nil {
-			rt.Fatalf("copy the empty store: %v", err)
-		}
-		db, err := sqlite.Open(ctx, path, quiet)
-		if err != nil {
-			rt.Fatalf("open the store: %v", err)
-		}
-		defer func() { _ = db.Close() }()
+		db, _ := mould.Open(rt)
 		w := &world{T: rt, f: over(rt, db), m: &model{roots: map[string]bool{}}, replayed: map[string]job.State{}, told: map[string]int{}}
 		w.m.now = w.f.clock.Now()
 		rt.Repeat(map[string]func(*rapid.T){

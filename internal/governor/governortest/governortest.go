@@ -3,12 +3,8 @@
 package governortest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/aurea-dev/aurea/internal/manifest"
@@ -38,7 +34,7 @@ func Run(t *testing.T, fresh func(t *testing.T, log *slog.Logger) Orchestrator, 
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := &bench{T: t, log: &book{}, resources: manifest.Resources{CPULimit: 0.5, MemoryLimitMB: 64, Network: manifest.DefaultNetwork()}}
+			b := &bench{T: t, log: &Book{}, resources: manifest.Resources{CPULimit: 0.5, MemoryLimitMB: 64, Network: manifest.DefaultNetwork()}}
 			b.Orchestrator = fresh(t, slog.New(slog.NewJSONHandler(b.log, nil)))
 			b.paper = func() manifest.Manifest { return paper(t, b.Orchestrator, b.resources) }
 			test(b)
@@ -49,7 +45,7 @@ func Run(t *testing.T, fresh func(t *testing.T, log *slog.Logger) Orchestrator, 
 type bench struct {
 	*testing.T
 	Orchestrator
-	log       *book
+	log       *Book
 	resources manifest.Resources
 	paper     func() manifest.Manifest
 }
@@ -84,7 +80,7 @@ func testLaunch(b *bench) {
 		b.Errorf("the record is %+v", c)
 	}
 	b.want(1, 0)
-	lines := b.log.lines("container_launched")
+	lines := b.log.Lines("container_launched")
 	if len(lines) != 1 {
 		b.Fatalf("logged %v", lines)
 	}
@@ -105,7 +101,7 @@ func testKill(b *bench) {
 	if err != nil || len(past) != 1 || past[0].Reason == nil || *past[0].Reason != "why" || past[0].Status == "running" {
 		b.Errorf("the record is %+v: %v", past, err)
 	}
-	lines := b.log.lines("container_killed")
+	lines := b.log.Lines("container_killed")
 	if len(lines) != 1 || lines[0]["worker_id"] != c.Manifest.WorkerID || lines[0]["reason"] != "why" {
 		b.Errorf("logged %v", lines)
 	}
@@ -119,8 +115,8 @@ func testSkipped(b *bench) {
 	if killed, err := b.Kill(b.Context(), "w1", "why"); err != nil || killed {
 		b.Errorf("killed %t: %v", killed, err)
 	}
-	lines := b.log.lines("container_kill_skipped")
-	if len(lines) != 1 || lines[0]["worker_id"] != "w1" || lines[0]["reason"] != "why" || len(b.log.lines("container_killed")) != 0 {
+	lines := b.log.Lines("container_kill_skipped")
+	if len(lines) != 1 || lines[0]["worker_id"] != "w1" || lines[0]["reason"] != "why" || len(b.log.Lines("container_killed")) != 0 {
 		b.Errorf("logged %v", lines)
 	}
 }
@@ -132,8 +128,8 @@ func testKillAll(b *bench) {
 	}
 	b.want(some, 0)
 	n, err := b.KillAll(b.Context(), "enough")
-	if err != nil || n != some || len(b.log.lines("container_killed")) != some {
-		b.Errorf("killed %d, logged %d: %v", n, len(b.log.lines("container_killed")), err)
+	if err != nil || n != some || len(b.log.Lines("container_killed")) != some {
+		b.Errorf("killed %d, logged %d: %v", n, len(b.log.Lines("container_killed")), err)
 	}
 	b.want(0, some)
 	if n, err := b.KillAll(b.Context(), "again"); err != nil || n != 0 {
@@ -154,29 +150,4 @@ func testEnforce(b *bench) {
 		b.Errorf("nobody was measured %t: %v", ok, err)
 	}
 	b.want(1, 0)
-}
-
-// book keeps what was logged.
-type book struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write takes lines.
-func (l *book) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *book) lines(message string) (list []map[string]any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		var x map[string]any
-		if json.Unmarshal([]byte(line), &x) == nil && x["msg"] == message {
-			list = append(list, x)
-		}
-	}
-	return list
 }
