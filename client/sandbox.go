@@ -106,6 +106,7 @@ type SandboxUsage struct {
 	CPUSeconds *float64 `json:"cpu_seconds"`
 	Memory     *int64   `json:"memory_bytes"` // now
 	PeakMemory *int64   `json:"peak_memory_bytes"`
+	Disk       *int64   `json:"disk_bytes"` // of files that were written
 	Processes  *int64   `json:"processes"`
 }
 
@@ -125,6 +126,7 @@ type Account struct {
 	SandboxSeconds  float64 `json:"sandbox_seconds"`
 	CPUSeconds      float64 `json:"cpu_seconds"`
 	GigabyteSeconds float64 `json:"gigabyte_seconds"`
+	Disk            int64   `json:"disk_bytes"` // of files in those that are open
 }
 
 // CreateSandbox makes a sandbox, and returns when it runs. One that has a name

@@ -277,7 +277,7 @@ func (inv *invocation) sandboxStatsCommand() *cobra.Command {
 			if inv.json {
 				return inv.printJSON(stats)
 			}
-			cpu, memory, peak, processes := "-", "-", "-", "-"
+			cpu, memory, peak, disk, processes := "-", "-", "-", "-", "-"
 			if stats.CPUSeconds != nil {
 				cpu = fmt.Sprintf("%.2f s", *stats.CPUSeconds)
 			}
@@ -287,10 +287,13 @@ func (inv *invocation) sandboxStatsCommand() *cobra.Command {
 			if stats.PeakMemory != nil {
 				peak = size(*stats.PeakMemory)
 			}
+			if stats.Disk != nil {
+				disk = size(*stats.Disk)
+			}
 			if stats.Processes != nil {
 				processes = strconv.FormatInt(*stats.Processes, 10)
 			}
-			return inv.printTable([][]string{{"CPU TIME", "MEMORY", "PEAK MEMORY", "PROCESSES", "COMMANDS"}, {cpu, memory, peak, processes, strconv.Itoa(stats.Execs)}})
+			return inv.printTable([][]string{{"CPU TIME", "MEMORY", "PEAK MEMORY", "DISK", "PROCESSES", "COMMANDS"}, {cpu, memory, peak, disk, processes, strconv.Itoa(stats.Execs)}})
 		})
 }
 
@@ -306,11 +309,11 @@ func (inv *invocation) sandboxUsageCommand() *cobra.Command {
 			if inv.json {
 				return inv.printJSON(list)
 			}
-			rows := [][]string{{"OWNER", "SESSION", "APP", "SANDBOXES", "LIVED", "CPU TIME", "GB-SECONDS"}}
+			rows := [][]string{{"OWNER", "SESSION", "APP", "SANDBOXES", "LIVED", "CPU TIME", "GB-SECONDS", "DISK"}}
 			for _, a := range list {
 				rows = append(rows, []string{
 					a.Owner, or(a.SessionID, "-"), or(a.App, "-"), strconv.FormatInt(a.Sandboxes, 10),
-					fmt.Sprintf("%.0f s", a.SandboxSeconds), fmt.Sprintf("%.2f s", a.CPUSeconds), fmt.Sprintf("%.0f", a.GigabyteSeconds),
+					fmt.Sprintf("%.0f s", a.SandboxSeconds), fmt.Sprintf("%.2f s", a.CPUSeconds), fmt.Sprintf("%.0f", a.GigabyteSeconds), size(a.Disk),
 				})
 			}
 			return inv.printTable(rows)

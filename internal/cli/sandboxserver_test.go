@@ -97,10 +97,10 @@ func (b *boxes) handle(mux *http.ServeMux) {
 		reply(w, http.StatusCreated, []any{map[string]any{"id": "b2"}, map[string]any{"id": "b3"}})
 	})
 	mux.HandleFunc("GET "+base+"/b1/stats", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, map[string]any{"cpu_seconds": 1.5, "memory_bytes": 1_000_000, "peak_memory_bytes": 2_000_000, "processes": nil, "execs": 1})
+		reply(w, http.StatusOK, map[string]any{"cpu_seconds": 1.5, "memory_bytes": 1_000_000, "peak_memory_bytes": 2_000_000, "disk_bytes": 3_000_000, "processes": nil, "execs": 1})
 	})
 	mux.HandleFunc("GET /api/v1/usage", func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusOK, []any{map[string]any{"owner": "local", "sandboxes": 2, "sandbox_seconds": 60, "cpu_seconds": 1.25, "gigabyte_seconds": 30}})
+		reply(w, http.StatusOK, []any{map[string]any{"owner": "local", "sandboxes": 2, "sandbox_seconds": 60, "cpu_seconds": 1.25, "gigabyte_seconds": 30, "disk_bytes": 4000}})
 	})
 	b.handleExecs(mux, base+"/b1/execs")
 	b.handleFiles(mux, base+"/b1")

@@ -112,7 +112,7 @@ func CheckMade(m live.Made) error {
 
 // CheckStats refuses what cannot be measured.
 func CheckStats(s live.Stats) error {
-	if s.Execs < 0 || s.Usage.CPU < -1 || s.Usage.Memory < -1 || s.Usage.PeakMemory < -1 || s.Usage.Processes < -1 {
+	if s.Execs < 0 || s.Disk < -1 || s.Usage.CPU < -1 || s.Usage.Memory < -1 || s.Usage.PeakMemory < -1 || s.Usage.Processes < -1 {
 		return fault.Field("usage", "must not be negative, but for -1")
 	}
 	return nil

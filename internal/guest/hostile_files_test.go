@@ -70,6 +70,7 @@ func TestOlderGuest(t *testing.T) {
 		"stat":  func(b Box) error { _, err := b.Stat(t.Context(), "/a"); return err },
 		"write": func(b Box) error { _, err := b.WriteFile(t.Context(), "/a", 0, strings.NewReader("x")); return err },
 		"watch": func(b Box) error { _, err := b.Watch(t.Context(), "/a", true); return err },
+		"disk":  func(b Box) error { _, err := b.Disk(t.Context()); return err },
 		"dial":  func(b Box) error { _, err := b.Dial(t.Context(), 80); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,23 +108,27 @@ func TestFileLies(t *testing.T) {
 	list := func(b Box) error { _, _, err := b.List(t.Context(), "/a", 1, 2); return err }
 	read := func(b Box) error { _, err := b.ReadFile(t.Context(), "/a", 0, 3, io.Discard); return err }
 	write := func(b Box) error { _, err := b.WriteFile(t.Context(), "/a", 0, strings.NewReader("x")); return err }
+	disk := func(b Box) error { _, err := b.Disk(t.Context()); return err }
 	remove := func(b Box) error { return b.Remove(t.Context(), "/a", true) }
 	for name, lie := range map[string]struct {
 		call   func(Box) error
 		frames [][]byte
 	}{
-		"an entry of another file": {stat, said(wire.Entry{Name: "b", Type: wire.FileRegular}.Append(nil), nil, wire.Outcome{})},
-		"a file of no type":        {stat, said(wire.Entry{}.Append(nil), nil, wire.Outcome{})},
-		"nothing":                  {stat, said(nil, nil, wire.Outcome{})},
-		"an entry without end":     {stat, said(make([]byte, 3*wire.MaxEntry), nil, wire.Outcome{})},
-		"a second stream":          {stat, said(entry.Append(nil), make([]byte, 3*wire.MaxEntry), wire.Outcome{})},
-		"a listing upwards":        {list, said(listed("../b"), nil, wire.Outcome{})},
-		"more than was asked for":  {list, said(listed("a", "b", "c"), nil, wire.Outcome{})},
-		"a listing out of order":   {list, said(listed("b", "a"), nil, wire.Outcome{})},
-		"a longer file":            {read, said([]byte("four"), entry.Append(nil), wire.Outcome{})},
-		"no info of what was read": {read, said([]byte("abc"), nil, wire.Outcome{})},
-		"no info of what was made": {write, said(nil, nil, wire.Outcome{})},
-		"words where none belong":  {remove, said([]byte("x"), nil, wire.Outcome{})},
+		"an entry of another file":  {stat, said(wire.Entry{Name: "b", Type: wire.FileRegular}.Append(nil), nil, wire.Outcome{})},
+		"a file of no type":         {stat, said(wire.Entry{}.Append(nil), nil, wire.Outcome{})},
+		"nothing":                   {stat, said(nil, nil, wire.Outcome{})},
+		"an entry without end":      {stat, said(make([]byte, 3*wire.MaxEntry), nil, wire.Outcome{})},
+		"a second stream":           {stat, said(entry.Append(nil), make([]byte, 3*wire.MaxEntry), wire.Outcome{})},
+		"a listing upwards":         {list, said(listed("../b"), nil, wire.Outcome{})},
+		"more than was asked for":   {list, said(listed("a", "b", "c"), nil, wire.Outcome{})},
+		"a listing out of order":    {list, said(listed("b", "a"), nil, wire.Outcome{})},
+		"a longer file":             {read, said([]byte("four"), entry.Append(nil), wire.Outcome{})},
+		"no info of what was read":  {read, said([]byte("abc"), nil, wire.Outcome{})},
+		"no info of what was made":  {write, said(nil, nil, wire.Outcome{})},
+		"no bytes at all":           {disk, said(nil, nil, wire.Outcome{})},
+		"more bytes than there are": {disk, said(bytes.Repeat([]byte{255}, wire.MaxDisk), nil, wire.Outcome{})},
+		"a number without end":      {disk, said(make([]byte, 2*wire.MaxDisk), nil, wire.Outcome{})},
+		"words where none belong":   {remove, said([]byte("x"), nil, wire.Outcome{})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -293,7 +293,7 @@ type statsInput struct {
 }
 
 func statsBody(s live.Stats) SandboxStatsBody {
-	return SandboxStatsBody{SandboxUsageBody: *sandboxUsage(s.Usage), Execs: s.Execs, At: s.At.UTC()}
+	return SandboxStatsBody{SandboxUsageBody: *sandboxUsage(s.Usage, s.Disk), Execs: s.Execs, At: s.At.UTC()}
 }
 
 func (a *API) sandboxStats(ctx context.Context, in *statsInput) (*huma.StreamResponse, error) {
@@ -363,6 +363,7 @@ type AccountBody struct {
 	SandboxSeconds  float64 `json:"sandbox_seconds"`
 	CPUSeconds      float64 `json:"cpu_seconds"`
 	GigabyteSeconds float64 `json:"gigabyte_seconds" doc:"The memory limit in GiB times how long."`
+	Disk            int64   `json:"disk_bytes" doc:"Of files that were written in those that are open, as last measured."`
 }
 
 type usageOutput struct {
@@ -378,7 +379,7 @@ func (a *API) usage(ctx context.Context, in *usageInput) (*usageOutput, error) {
 	for _, x := range list {
 		out.Body = append(out.Body, AccountBody{
 			Owner: x.Owner, SessionID: orNull(x.Session), App: orNull(x.App), Sandboxes: x.Sandboxes,
-			SandboxSeconds: x.Lived.Seconds(), CPUSeconds: x.CPU.Seconds(), GigabyteSeconds: x.MemoryTime / (1 << 30),
+			SandboxSeconds: x.Lived.Seconds(), CPUSeconds: x.CPU.Seconds(), GigabyteSeconds: x.MemoryTime / (1 << 30), Disk: x.Disk,
 		})
 	}
 	return out, nil

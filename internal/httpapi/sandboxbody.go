@@ -153,6 +153,7 @@ type SandboxUsageBody struct {
 	CPUSeconds *float64 `json:"cpu_seconds"`
 	Memory     *int64   `json:"memory_bytes" doc:"Now. With the gvisor driver files that were written are in it."`
 	PeakMemory *int64   `json:"peak_memory_bytes"`
+	Disk       *int64   `json:"disk_bytes" doc:"Of files that were written and are still there, as last measured."`
 	Processes  *int64   `json:"processes"`
 }
 
@@ -162,7 +163,7 @@ func limitsBody(l sandbox.Limits) SandboxLimitsBody {
 	}
 }
 
-func sandboxUsage(u sandbox.Usage) *SandboxUsageBody {
+func sandboxUsage(u sandbox.Usage, disk int64) *SandboxUsageBody {
 	b := &SandboxUsageBody{}
 	known := func(n int64) *int64 {
 		if n < 0 {
@@ -174,7 +175,7 @@ func sandboxUsage(u sandbox.Usage) *SandboxUsageBody {
 		s := u.CPU.Seconds()
 		b.CPUSeconds = &s
 	}
-	b.Memory, b.PeakMemory, b.Processes = known(u.Memory), known(u.PeakMemory), known(u.Processes)
+	b.Memory, b.PeakMemory, b.Disk, b.Processes = known(u.Memory), known(u.PeakMemory), known(disk), known(u.Processes)
 	return b
 }
 
@@ -199,7 +200,7 @@ func sandboxBody(s *live.Sandbox) SandboxBody {
 		b.Labels[key] = value
 	}
 	if !s.EndedAt.IsZero() {
-		b.Usage = sandboxUsage(s.Usage)
+		b.Usage = sandboxUsage(s.Usage, s.LastDisk())
 	}
 	return b
 }

@@ -45,6 +45,7 @@ type SandboxFigures struct {
 	Execs     int64         // that run in them
 	Spent     time.Duration // processor time of all there were, since the manager began
 	Memory    int64         // bytes, together
+	Disk      int64         // bytes of files that were written, together
 	Processes int64
 	Busiest   []SandboxFigure // those with the most memory, as many as were asked for
 }
@@ -54,5 +55,6 @@ type SandboxFigure struct {
 	ID        string
 	CPU       time.Duration
 	Memory    int64
+	Disk      int64
 	Processes int64
 }

@@ -104,10 +104,11 @@ func (k *Keeper) writeUsage(ctx context.Context, now map[string]live.Stats) erro
 			if err != nil {
 				return err
 			}
-			if s.State.Ended() || stats.Usage.CPU <= s.Usage.CPU {
+			disk := lastDisk(s.Disk, stats.Disk)
+			if s.State.Ended() || stats.Usage.CPU <= s.Usage.CPU && disk == s.Disk {
 				continue
 			}
-			s.Usage = lastKnown(s.Usage, stats.Usage)
+			s.Usage, s.Disk = lastKnown(s.Usage, stats.Usage), disk
 			if err := tx.Sandboxes().Put(ctx, &s); err != nil {
 				return err
 			}
@@ -123,6 +124,14 @@ func lastKnown(before, now sandbox.Usage) sandbox.Usage {
 	}
 	if now.PeakMemory < 0 {
 		now.PeakMemory = before.PeakMemory
+	}
+	return now
+}
+
+// lastDisk is the same of the disk: a sandbox that stands still does not tell.
+func lastDisk(before, now int64) int64 {
+	if now < 0 {
+		return before
 	}
 	return now
 }
@@ -148,10 +157,11 @@ func (k *Keeper) SandboxFigures(busiest int) job.SandboxFigures {
 	for id, stats := range k.measured.last {
 		u := stats.Usage
 		f.Memory += max(0, u.Memory)
+		f.Disk += max(0, stats.Disk)
 		f.Processes += max(0, u.Processes)
 		f.Execs += int64(stats.Execs)
 		if busiest > 0 {
-			f.Busiest = append(f.Busiest, job.SandboxFigure{ID: id, CPU: max(0, u.CPU), Memory: max(0, u.Memory), Processes: max(0, u.Processes)})
+			f.Busiest = append(f.Busiest, job.SandboxFigure{ID: id, CPU: max(0, u.CPU), Memory: max(0, u.Memory), Disk: max(0, stats.Disk), Processes: max(0, u.Processes)})
 		}
 	}
 	slices.SortFunc(f.Busiest, func(a, b job.SandboxFigure) int {

@@ -15,6 +15,7 @@ import (
 type weighed struct {
 	*dispatchtest.Boxes
 	uses map[string]sandbox.Usage
+	disk int64
 }
 
 func (w *weighed) SandboxStats(_ context.Context, id string) (live.Stats, error) {
@@ -22,7 +23,7 @@ func (w *weighed) SandboxStats(_ context.Context, id string) (live.Stats, error)
 	if !known {
 		return live.Stats{}, fault.New(fault.Unavailable, "not now")
 	}
-	return live.Stats{Usage: u, Execs: 1}, nil
+	return live.Stats{Usage: u, Disk: w.disk, Execs: 1}, nil
 }
 
 // TestOpenSandboxesAreMeasured: what is open counts in the accounts and among
@@ -55,8 +56,23 @@ func TestOpenSandboxesAreMeasured(t *testing.T) {
 	if got := accounted(); got != 3*time.Second {
 		t.Errorf("while they are open %s are accounted for", got)
 	}
+	w.disk = 4096
 	use(5 * time.Second)
 	f := s.SandboxFigures(1)
+	if f.Disk != 2*4096 || f.Busiest[0].Disk != 4096 {
+		t.Errorf("the disk among the figures: %+v", f)
+	}
+	w.disk = -1 // they stand still, and have what they had
+	use(5 * time.Second)
+	for _, x := range []live.Sandbox{small, large} {
+		if stats, err := s.SandboxStats(as("o"), x.ID); err != nil || stats.Disk != 4096 {
+			t.Errorf("one that does not tell: %+v, %v", stats, err)
+		}
+	}
+	if list, err := s.Accounts(as("o"), time.Time{}); err != nil || list[0].Disk != 2*4096 {
+		t.Errorf("the disk of the account: %+v, %v", list, err)
+	}
+	f = s.SandboxFigures(1)
 	if f.Open != 2 || f.Execs != 2 || f.Spent != 5*time.Second || f.Memory != 110 || f.Processes != 3 || len(f.Busiest) != 1 || f.Busiest[0].ID != large.ID {
 		t.Errorf("figures %+v", f)
 	}

@@ -260,13 +260,17 @@ func (k *Keeper) SandboxStats(ctx context.Context, id string) (live.Stats, error
 		return live.Stats{}, err
 	}
 	if s.State.Ended() {
-		return live.Stats{Usage: s.Usage, At: s.EndedAt}, nil
+		return live.Stats{Usage: s.Usage, Disk: s.LastDisk(), At: s.EndedAt}, nil
 	}
 	host, err := k.host(ctx, &s)
 	if err != nil {
 		return live.Stats{}, err
 	}
-	return host.SandboxStats(ctx, id)
+	stats, err := host.SandboxStats(ctx, id)
+	if err == nil && stats.Disk < 0 { // one that stands still has what it had
+		stats.Disk = s.LastDisk()
+	}
+	return stats, err
 }
 
 // Accounts adds up what sandboxes have used since a time.

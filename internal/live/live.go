@@ -76,6 +76,7 @@ type Sandbox struct {
 	// Parent is the sandbox that it was forked from, or "".
 	Parent string
 	Usage  sandbox.Usage // when it ended, or was last looked at
+	Disk   int64         // bytes of files that were written, as last measured; 0 before
 	// LinkKey is what links to its ports are signed with.
 	LinkKey []byte
 
@@ -91,6 +92,14 @@ type Sandbox struct {
 
 // Open reports whether something may still happen to it.
 func (s *Sandbox) Open() bool { return !s.State.Ended() }
+
+// LastDisk is how many bytes of files were written as last measured, or -1.
+func (s *Sandbox) LastDisk() int64 {
+	if s.Disk == 0 {
+		return -1
+	}
+	return s.Disk
+}
 
 // Order tells a worker to make a sandbox. The worker checks it again.
 type Order struct {
@@ -292,7 +301,8 @@ type SnapshotMade struct {
 // Stats is how a sandbox is doing.
 type Stats struct {
 	Usage sandbox.Usage `json:"usage"`
-	Execs int           `json:"execs"` // that run
+	Disk  int64         `json:"disk_bytes"` // of files that were written; -1 where that is not known
+	Execs int           `json:"execs"`      // that run
 	At    time.Time     `json:"at"`
 }
 

@@ -30,19 +30,22 @@ func (m *Metrics) AskSandboxes(s SandboxSource, most int) {
 		processes: d("aurea_kept_processes", "Processes of the host that they have together."),
 		oneCPU:    d("aurea_kept_sandbox_cpu_seconds_total", "Processor time that a sandbox has used.", "sandbox"),
 		oneMemory: d("aurea_kept_sandbox_memory_bytes", "Memory that a sandbox uses.", "sandbox"),
+		disk:      d("aurea_kept_disk_bytes", "Bytes of files that were written in them together."),
+		oneDisk:   d("aurea_kept_sandbox_disk_bytes", "Bytes of files that were written in a sandbox.", "sandbox"),
 		oneNumber: d("aurea_kept_sandbox_processes", "Processes of the host that a sandbox has.", "sandbox"),
 	})
 }
 
 type askedSandboxes struct {
-	source                                                            SandboxSource
-	most                                                              int
-	open, execs, cpu, memory, processes, oneCPU, oneMemory, oneNumber *prometheus.Desc
+	source                                    SandboxSource
+	most                                      int
+	open, execs, cpu, memory, disk, processes *prometheus.Desc
+	oneCPU, oneMemory, oneDisk, oneNumber     *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (a *askedSandboxes) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{a.open, a.execs, a.cpu, a.memory, a.processes, a.oneCPU, a.oneMemory, a.oneNumber} {
+	for _, d := range []*prometheus.Desc{a.open, a.execs, a.cpu, a.memory, a.disk, a.processes, a.oneCPU, a.oneMemory, a.oneDisk, a.oneNumber} {
 		ch <- d
 	}
 }
@@ -57,10 +60,12 @@ func (a *askedSandboxes) Collect(ch chan<- prometheus.Metric) {
 	send(a.execs, prometheus.GaugeValue, float64(f.Execs))
 	send(a.cpu, prometheus.CounterValue, f.Spent.Seconds())
 	send(a.memory, prometheus.GaugeValue, float64(f.Memory))
+	send(a.disk, prometheus.GaugeValue, float64(f.Disk))
 	send(a.processes, prometheus.GaugeValue, float64(f.Processes))
 	for _, x := range f.Busiest {
 		send(a.oneCPU, prometheus.CounterValue, x.CPU.Seconds(), x.ID)
 		send(a.oneMemory, prometheus.GaugeValue, float64(x.Memory), x.ID)
+		send(a.oneDisk, prometheus.GaugeValue, float64(x.Disk), x.ID)
 		send(a.oneNumber, prometheus.GaugeValue, float64(x.Processes), x.ID)
 	}
 }

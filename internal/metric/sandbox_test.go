@@ -14,9 +14,9 @@ import (
 type kept struct{}
 
 func (kept) SandboxFigures(most int) job.SandboxFigures {
-	f := job.SandboxFigures{Open: 500, Execs: 7, Spent: 1500 * time.Millisecond, Memory: 1024, Processes: 9}
+	f := job.SandboxFigures{Open: 500, Execs: 7, Spent: 1500 * time.Millisecond, Memory: 1024, Disk: 4096, Processes: 9}
 	for i := range most {
-		f.Busiest = append(f.Busiest, job.SandboxFigure{ID: fmt.Sprintf("b%d", i), CPU: time.Second, Memory: 5, Processes: 2})
+		f.Busiest = append(f.Busiest, job.SandboxFigure{ID: fmt.Sprintf("b%d", i), CPU: time.Second, Memory: 5, Disk: 6, Processes: 2})
 	}
 	return f
 }
@@ -29,7 +29,7 @@ func TestSandboxFigures(t *testing.T) {
 		m := metric.New("test")
 		m.AskSandboxes(kept{}, asked)
 		text := read(t, m)
-		for _, line := range []string{"aurea_kept_sandboxes 500", "aurea_kept_execs 7", "aurea_kept_cpu_seconds_total 1.5", "aurea_kept_memory_bytes 1024", "aurea_kept_processes 9"} {
+		for _, line := range []string{"aurea_kept_sandboxes 500", "aurea_kept_execs 7", "aurea_kept_cpu_seconds_total 1.5", "aurea_kept_memory_bytes 1024", "aurea_kept_disk_bytes 4096", "aurea_kept_processes 9"} {
 			if !strings.Contains(text, "\n"+line+"\n") {
 				t.Errorf("%s is missing", line)
 			}

@@ -172,6 +172,31 @@ type Dialer interface {
 	Dial(ctx context.Context, port uint16) (net.Conn, error)
 }
 
+// DiskMeter is implemented by a Box that can say how much was written in it.
+type DiskMeter interface {
+	// Disk says how many bytes the files take that were written since the
+	// sandbox was made and that are still there, as its file systems count them.
+	// It costs the same however many they are. It was said in the sandbox.
+	Disk(ctx context.Context) (int64, error)
+}
+
+// Disk says how many bytes of files were written and are still there, or -1 where
+// the driver cannot say.
+func (s *Sandbox) Disk(ctx context.Context) (int64, error) {
+	if err := s.demand("measure the disk"); err != nil {
+		return -1, err
+	}
+	b, ok := s.box.(DiskMeter)
+	if !ok {
+		return -1, nil
+	}
+	n, err := b.Disk(ctx)
+	if err != nil {
+		return -1, err
+	}
+	return n, nil
+}
+
 // CheckPath returns a fault of kind Invalid unless a Filer could take the path.
 func CheckPath(field, name string) error {
 	switch {

@@ -74,6 +74,8 @@ type Account struct {
 	// MemoryTime is the memory that they could use times how long, in
 	// byte-seconds.
 	MemoryTime float64
+	// Disk is what those that are open have written, in bytes, as last measured.
+	Disk int64
 }
 
 // Execs keeps the commands in sandboxes. Their ids are in order of time.

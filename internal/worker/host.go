@@ -74,7 +74,7 @@ func (rc receiver) SandboxStats(ctx context.Context, id string) (live.Stats, err
 	if over != nil {
 		return live.Stats{}, errBoxEnded
 	}
-	stats := live.Stats{Usage: sandbox.Usage{CPU: spent}, Execs: running, At: time.Now().UTC()}
+	stats := live.Stats{Usage: sandbox.Usage{CPU: spent}, Disk: -1, Execs: running, At: time.Now().UTC()}
 	if box == nil { // it lies on disk, and uses nothing else
 		return stats, nil
 	}
@@ -82,5 +82,23 @@ func (rc receiver) SandboxStats(ctx context.Context, id string) (live.Stats, err
 		return live.Stats{}, err
 	}
 	stats.Usage = withSpent(stats.Usage, spent)
+	stats.Disk = k.disk(ctx, box)
 	return stats, nil
+}
+
+// diskTimeout bounds asking a sandbox how much was written in it: what else is
+// known of it must not wait for what it says itself.
+const diskTimeout = time.Second
+
+// disk is how many bytes were written, or -1 where the sandbox does not say so:
+// it may stand still, or be too busy.
+func (k *kept) disk(ctx context.Context, box *sandbox.Sandbox) int64 {
+	bounded, cancel := context.WithTimeoutCause(ctx, diskTimeout, errFetch)
+	defer cancel()
+	n, err := box.Disk(bounded)
+	if err != nil {
+		k.log.Debug("could not measure a sandbox's disk", "error", err)
+		return -1
+	}
+	return n
 }

@@ -24,6 +24,7 @@ func limitChecks() []check {
 		{"a limit on open files holds and cannot be raised", openFilesLimit},
 		{"what one sandbox uses up another still has", neighbours},
 		{"Usage says what it can measure", usage},
+		{"the bytes of files that were written are known", written},
 		{"processor time is measured while it is used", cpuTime},
 	}
 }
@@ -204,6 +205,31 @@ func usage(r *rig) {
 	}
 	if u.CPU < -1 || u.PeakMemory < -1 || u.Processes < -1 {
 		r.Errorf("usage %+v has a field that is no measure and not -1", u)
+	}
+}
+
+// written writes files in both places, and removes them.
+func written(r *rig) {
+	b := r.box()
+	meter, ok := b.(sandbox.DiskMeter)
+	r.need(ok && r.h.Kernel, "a measure of the disk, or its harness has no kernel")
+	disk := func() int64 {
+		r.Helper()
+		n, err := meter.Disk(r.ctx)
+		if err != nil || n < 0 {
+			r.Fatalf("the disk holds %d bytes, %v", n, err)
+		}
+		return n
+	}
+	const each, slack = 4 << 20, 1 << 20
+	before := disk()
+	r.say(b, "head -c 4194304 /dev/zero >/workspace/a && head -c 4194304 /dev/zero >/tmp/b")
+	if more := disk() - before; more < 2*each || more > 2*each+slack {
+		r.Errorf("two files of %d bytes took %d", each, more)
+	}
+	r.say(b, "rm /workspace/a /tmp/b")
+	if more := disk() - before; more > slack {
+		r.Errorf("%d bytes are left of what was removed", more)
 	}
 }
 

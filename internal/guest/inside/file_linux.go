@@ -54,6 +54,8 @@ func (t task) do() error {
 		return t.copy(name, f.To)
 	case wire.KindRemove:
 		return remove(name, f.Recursive)
+	case wire.KindDisk:
+		return t.disk()
 	}
 	return invalid("nobody knows how to do this to files")
 }

@@ -237,3 +237,19 @@ func DecodeKnows(b []byte) (Knows, error) {
 	k := Knows{Tag: c.uint32("tag"), Kind: Kind(c.byte("kind"))}
 	return k, c.end()
 }
+
+// Disk is how many bytes of files a guest has found to be written.
+type Disk struct{ Bytes int64 }
+
+// Append appends the answer to b.
+func (d Disk) Append(b []byte) []byte { return appendOffset(b, d.Bytes) }
+
+// DecodeDisk decodes a Disk.
+func DecodeDisk(b []byte) (Disk, error) {
+	c := &cursor{b: b}
+	d := Disk{Bytes: c.offset("bytes")}
+	return d, c.end()
+}
+
+// MaxDisk bounds a Disk.
+const MaxDisk = 8

@@ -38,7 +38,9 @@ const (
 	KindLockFor Kind = 17
 
 	KindGetAfter Kind = 18 // pack as Get does, once a command has ended
-	lastKind          = KindGetAfter
+
+	KindDisk Kind = 19 // how many bytes were written, onto the output; asked for by Knows
+	lastKind      = KindDisk
 )
 
 // Known reports whether this release knows the kind.
@@ -90,6 +92,7 @@ func (o Open) Encode() []byte {
 		b = appendOffset(b, o.Stderr)
 	case KindPut, KindLock, KindGet:
 		b = appendString(b, o.Path)
+	case KindDisk:
 	case KindDial:
 		b = binary.BigEndian.AppendUint16(b, o.Port)
 	case KindPutFor, KindLockFor, KindGetAfter:
@@ -121,6 +124,7 @@ func DecodeOpen(b []byte) (Open, error) {
 		o.Stderr = c.offset("offset")
 	case KindPut, KindLock, KindGet:
 		o.Path = c.string("path", maxPath)
+	case KindDisk:
 	case KindDial:
 		o.Port = c.uint16("port")
 	case KindPutFor, KindLockFor, KindGetAfter:

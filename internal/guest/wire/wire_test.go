@@ -33,6 +33,7 @@ func TestOpenComesBackAsItWent(t *testing.T) {
 			o.Path = text.Draw(t, "path")
 		case KindPutFor, KindLockFor, KindGetAfter:
 			o.ID, o.Path = rapid.StringN(0, 16, 64).Draw(t, "id"), text.Draw(t, "path")
+		case KindDisk:
 		case KindDial:
 			o.Port = rapid.Uint16().Draw(t, "port")
 		default:
@@ -305,6 +306,7 @@ func FuzzDecodeRequests(f *testing.F) {
 	f.Add(Open{Kind: KindGet, Path: "/a"}.Encode())
 	f.Add(Open{Kind: KindMove, Path: "/a", File: File{To: "/b"}}.Encode())
 	f.Add(Open{Kind: KindDial, Port: 80}.Encode())
+	f.Add(Open{Kind: KindDisk}.Encode())
 	f.Add(Control{Tag: 1, Signal: 9, Tree: true}.Append(nil))
 	f.Add(Ack{Stdout: 1}.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	sandboxColumns = `id, owner, name, session, app, state, worker, created_at, started_at, ended_at, due_at, cpu_ns, memory_bytes, body`
+	sandboxColumns = `id, owner, name, session, app, state, worker, created_at, started_at, ended_at, due_at, cpu_ns, memory_bytes, disk_bytes, body`
 	sandboxSelect  = `SELECT ` + sandboxColumns + ` FROM sandbox`
 	sandboxInsert  = `INSERT INTO sandbox (` + sandboxColumns + `)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)` + OnConflict
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)` + OnConflict
 	sandboxPut = `UPDATE sandbox SET session = $2, app = $3, state = $4, worker = $5, started_at = $6, ended_at = $7, due_at = $8,
-		cpu_ns = $9, memory_bytes = $10, body = $11 WHERE id = $1`
+		cpu_ns = $9, memory_bytes = $10, disk_bytes = $11, body = $12 WHERE id = $1`
 	sandboxNamed  = sandboxSelect + ` WHERE owner = $1 AND name = $2 AND name <> '' AND ended_at = 0`
 	sandboxHeld   = sandboxSelect + ` WHERE worker = $1 AND ended_at = 0 ORDER BY id`
 	sandboxDue    = sandboxSelect + ` WHERE ended_at = 0 AND due_at > 0 AND due_at <= $1 ORDER BY due_at` + limit2
@@ -32,8 +32,9 @@ const (
 	labelDelete = `DELETE FROM sandbox_label WHERE sandbox_id = $1`
 
 	// The time of each is cut to what lies between $1 and $2.
-	accounts = `SELECT owner, session, app, COUNT(*), SUM(lived), SUM(cpu_ns), SUM(lived * (memory_bytes / 1048576.0))
-		FROM (SELECT owner, session, app, cpu_ns, memory_bytes,
+	accounts = `SELECT owner, session, app, COUNT(*), SUM(lived), SUM(cpu_ns), SUM(lived * (memory_bytes / 1048576.0)),
+		SUM(CASE WHEN ended_at = 0 THEN disk_bytes ELSE 0 END)
+		FROM (SELECT owner, session, app, cpu_ns, memory_bytes, disk_bytes, ended_at,
 			CASE WHEN ended_at = 0 OR ended_at > $2 THEN $2 ELSE ended_at END
 			- CASE WHEN started_at < $1 THEN $1 ELSE started_at END AS lived
 			FROM sandbox WHERE started_at > 0 AND started_at < $2 AND (ended_at = 0 OR ended_at > $1)`
@@ -78,7 +79,7 @@ func (t sandboxes) Add(ctx context.Context, s *live.Sandbox) error {
 		return err
 	}
 	n, err := t.q.Exec(ctx, sandboxInsert, s.ID, s.Owner, s.Name, s.Session, s.App, string(s.State), s.Worker, micros(s.CreatedAt),
-		micros(s.StartedAt), micros(s.EndedAt), micros(s.ExpiresAt), int64(s.Usage.CPU), s.Spec.Limits.Memory, body)
+		micros(s.StartedAt), micros(s.EndedAt), micros(s.ExpiresAt), int64(s.Usage.CPU), s.Spec.Limits.Memory, s.Disk, body)
 	if err != nil {
 		return fmt.Errorf("add sandbox: %w", err)
 	}
@@ -128,7 +129,7 @@ func (t sandboxes) Put(ctx context.Context, s *live.Sandbox) error {
 		return err
 	}
 	err = t.q.Write(ctx, sandboxPut, s.ID, s.Session, s.App, string(s.State), s.Worker, micros(s.StartedAt), micros(s.EndedAt),
-		micros(s.ExpiresAt), int64(s.Usage.CPU), s.Spec.Limits.Memory, body)
+		micros(s.ExpiresAt), int64(s.Usage.CPU), s.Spec.Limits.Memory, s.Disk, body)
 	if err == nil {
 		err = t.q.Write(ctx, labelDelete, s.ID)
 	}
@@ -200,7 +201,7 @@ func (t sandboxes) Accounts(ctx context.Context, f store.AccountFilter) ([]store
 	list, err := all(ctx, t.Tx, func(row Row) (a store.Account, err error) {
 		var lived, cpu int64
 		var megabytes float64
-		err = row.Scan(&a.Owner, &a.Session, &a.App, &a.Sandboxes, &lived, &cpu, &megabytes)
+		err = row.Scan(&a.Owner, &a.Session, &a.App, &a.Sandboxes, &lived, &cpu, &megabytes, &a.Disk)
 		a.Lived, a.CPU = time.Duration(lived)*time.Microsecond, time.Duration(cpu)
 		a.MemoryTime = megabytes * (1 << 20) / 1e6
 		return a, err
@@ -219,7 +220,7 @@ func scanSandbox(row Row) (live.Sandbox, error) {
 		text                                   string
 		body                                   sandboxBody
 	)
-	err := row.Scan(&s.ID, &s.Owner, &s.Name, &s.Session, &s.App, (*string)(&s.State), &s.Worker, &created, &started, &ended, &due, &cpu, &mem, &text)
+	err := row.Scan(&s.ID, &s.Owner, &s.Name, &s.Session, &s.App, (*string)(&s.State), &s.Worker, &created, &started, &ended, &due, &cpu, &mem, &s.Disk, &text)
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &body)
 	}

@@ -32,7 +32,7 @@ func fullSandbox(t *testing.T) *live.Sandbox {
 	}
 	s.Made = live.Made{Driver: "gvisor", Isolation: "kernel", Image: odd, Digest: "sha256:x", Enforced: sandbox.Limits{Memory: 7}, Warm: true, Started: moment(2)}
 	s.Paused, s.Worker, s.Generation, s.Parent = live.Frozen, "worker "+odd, 1<<40, "parent"
-	s.Usage = sandbox.Usage{CPU: time.Second, PeakMemory: 9, Processes: 3}
+	s.Usage, s.Disk = sandbox.Usage{CPU: time.Second, PeakMemory: 9, Processes: 3}, 1<<40
 	s.StartedAt, s.ActiveAt, s.ExpiresAt = moment(2), moment(3), moment(9)
 	s.Deadline, s.LinkKey = moment(8), live.NewLinkKey()
 	return s
@@ -96,7 +96,7 @@ func testSandboxLists(t *testing.T, db Database) {
 		x := newSandbox(t, fmt.Sprint("owner", i%2), "")
 		x.Worker, x.ExpiresAt, x.StartedAt = fmt.Sprint("worker", i%3), moment(10+i), moment(i)
 		x.Spec.Labels = map[string]string{"half": fmt.Sprint(i / 3), "each": fmt.Sprint(i)}
-		x.Spec.Limits.Memory, x.Usage.CPU = 1<<20, time.Second
+		x.Spec.Limits.Memory, x.Usage.CPU, x.Disk = 1<<20, time.Second, 1<<20
 		all[i] = x
 		update(t, s, func(tx store.Tx) error { return tx.Sandboxes().Add(ctx, x) })
 	}
@@ -138,6 +138,7 @@ func testSandboxLists(t *testing.T, db Database) {
 	equal(t, "what was used", accounts[0].Lived, lived)
 	equal(t, "how many", accounts[0].Sandboxes, int64(3))
 	equal(t, "processors", accounts[0].CPU, 3*time.Second)
+	equal(t, "disk of the open ones", accounts[0].Disk, int64(2<<20))
 	equal(t, "memory", int64(accounts[0].MemoryTime), int64(lived.Seconds()*(1<<20)))
 }
 
