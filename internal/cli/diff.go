@@ -15,7 +15,7 @@ func (inv *invocation) sandboxDiffCommand() *cobra.Command {
 	var patch bool
 	cmd := inv.onSandbox(&cobra.Command{
 		Use: "diff ID FROM [TO]", Short: "Show what changed in the files from one snapshot to another, or until now", Args: diffArgs,
-		Long: "Shows what was added (A), modified (M) and deleted (D) below /workspace, from a snapshot of files to another, or until now.\nWith --patch it shows the texts line by line, in a form that git apply takes.",
+		Long: "Shows what was added (A), modified (M) and deleted (D) below /workspace, from a snapshot to another, or until now.\nWith --patch it shows the texts line by line, in a form that git apply takes.",
 	}, func(ctx context.Context, c *client.Client, s client.Sandbox, args []string) error {
 		to := ""
 		if len(args) > 1 {

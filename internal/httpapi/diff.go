@@ -36,7 +36,7 @@ type SandboxDiffBody struct {
 
 type diffInput struct {
 	SandboxPath
-	From string `query:"from" required:"true" maxLength:"100" doc:"The id of a snapshot of files of this sandbox, or of the one that it was forked from."`
+	From string `query:"from" required:"true" maxLength:"100" doc:"The id of a snapshot of this sandbox, or of the one that it was forked from."`
 	To   string `query:"to" maxLength:"100" doc:"Another one; the files as they are now where it is left out."`
 }
 
@@ -45,7 +45,7 @@ type diffOutput struct{ Body SandboxDiffBody }
 func (a *API) registerDiff() {
 	register(a, route{
 		method: http.MethodGet, path: "/sandboxes/{sandbox}/diff", action: policy.Read, id: "diffSandbox", tag: "sandboxes", summary: "Compare the files of a sandbox at two moments",
-		detail: "What was added, modified and deleted below /workspace from one snapshot to another, or until now. Small texts are shown line by line.",
+		detail: "What was added, modified and deleted below /workspace from one snapshot to another, or until now. Small texts are shown line by line. To look into a snapshot that has the memory too, a sandbox goes on from it for a moment.",
 	}, a.diffSandbox)
 }
 

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // maxDiffs is how many comparisons go on at a time: each holds the texts of one
@@ -65,14 +68,50 @@ func (k *Keeper) openFiles(ctx context.Context, s *live.Sandbox, field, id strin
 		return nil, fault.Field("query."+field, "is not a snapshot of this sandbox").WithCode("no_such_snapshot")
 	case err != nil:
 		return nil, err
-	case snap.Kind != live.Files:
-		return nil, fault.Field("query."+field, "has the memory too; compare snapshots of kind files").WithCode("not_files")
+	case snap.Kind == live.Full:
+		return k.filesOfFull(ctx, &snap)
 	}
 	b, _, err := k.Blobs.Open(ctx, snap.SHA256)
 	if err != nil {
 		return nil, fmt.Errorf("open snapshot %s: %w", id, err)
 	}
 	return b, nil
+}
+
+// lookTTL is how long a sandbox lives at the most that is made to look at a
+// snapshot: one whose manager is killed meanwhile ends by that.
+const lookTTL = 10 * time.Minute
+
+// filesOfFull packs the files of a snapshot that has the memory too. Only a
+// sandbox can read them: one goes on from the snapshot for as long as it takes.
+func (k *Keeper) filesOfFull(ctx context.Context, snap *live.Snapshot) (io.ReadCloser, error) {
+	if c, err := caller(ctx); err != nil {
+		return nil, err
+	} else if !c.May(policy.Submit) { // who may only read makes nothing
+		return nil, fault.New(fault.Denied, "Comparing a snapshot that has the memory too makes a sandbox, which this key may not; compare snapshots of files.").WithCode("not_files")
+	}
+	spec := snap.Spec.WithoutSecrets()
+	spec.Sync, spec.OnTimeout, spec.TTL, spec.Idle = nil, live.Kill, lookTTL, 0
+	s, _, err := k.create(ctx, live.Request{Spec: spec}, birth{
+		parent: snap.Sandbox, worker: snap.Worker, snapshot: snap.ID, generation: snap.Generation, execs: snap.Execs,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look into snapshot %s: %w", snap.ID, err)
+	}
+	return packing(ctx, func(ctx context.Context, w io.Writer) error {
+		defer func() {
+			bounded, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errStopped)
+			defer stop()
+			if _, err := k.end(bounded, s.ID, sandbox.OutcomeCancelled, "its files were compared"); err != nil {
+				k.Logger.Error("could not end a sandbox that was made to look at a snapshot; it ends by its time", "sandbox", s.ID, "error", err)
+			}
+		}()
+		host, err := k.host(ctx, &s)
+		if err != nil {
+			return err
+		}
+		return host.GetFiles(ctx, s.ID, workspace, w)
+	}), nil
 }
 
 var errNotRead = errors.New("the rest is not read")

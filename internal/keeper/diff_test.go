@@ -14,6 +14,8 @@ import (
 	"github.com/aurea-dev/aurea/internal/evidence"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 func archive(t *testing.T, files map[string]string) []byte {
@@ -76,7 +78,11 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	foreign, full := snapshot(other.ID, live.Files), snapshot(x.ID, live.Full)
-	for from, code := range map[string]string{foreign: "no_such_snapshot", "none": "no_such_snapshot", full: "not_files"} {
+	s.diffFull(w, x.ID, full, first)
+	if _, err := s.DiffSandbox(as("o"), x.ID, full, ""); !fault.Is(err, fault.Denied) {
+		t.Errorf("a full one, by who may only read: %v", err)
+	}
+	for from, code := range map[string]string{foreign: "no_such_snapshot", "none": "no_such_snapshot"} {
 		if _, err := s.DiffSandbox(as("o"), x.ID, from, ""); !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != code {
 			t.Errorf("from %s: %v", code, err)
 		}
@@ -100,4 +106,38 @@ func TestDiff(t *testing.T) {
 	if c, err := s.DiffSandbox(as("o"), x.ID, first, second); err != nil || len(c.Differences) != 2 {
 		t.Errorf("after the end: %+v, %v", c, err)
 	}
+}
+
+// diffFull compares a snapshot that has the memory too, on either side: a sandbox
+// goes on from it, and has ended when there is an answer, whatever that is.
+func (s *stage) diffFull(w *dispatchtest.Scripted, id, full, files string) {
+	s.t.Helper()
+	ctx := policy.With(s.t.Context(), policy.Caller{Kind: policy.Operator, ID: "o"})
+	open, get := w.Open, w.Get
+	defer func() { w.Open, w.Get = open, get }()
+	var restored []string
+	w.Open = func(ctx context.Context, o live.Order) (live.Made, error) {
+		restored = append(restored, o.Restore)
+		return open(ctx, o)
+	}
+	check := func(what string, from, to string, differences int, want error) {
+		s.t.Helper()
+		restored = nil
+		c, err := s.DiffSandbox(ctx, id, from, to)
+		if len(c.Differences) != differences || (err == nil) != (want == nil) {
+			s.t.Errorf("%s: %+v, %v", what, c, err)
+		}
+		if !slices.Equal(restored, []string{full}) {
+			s.t.Errorf("%s went on from %q", what, restored)
+		}
+		left, err := s.Sandboxes(ctx, store.SandboxFilter{Open: true})
+		if err != nil || len(left) != 2 {
+			s.t.Errorf("%s left %d sandboxes, %v", what, len(left), err)
+		}
+	}
+	check("with now", full, "", 0, nil)
+	check("to a full one", files, full, 1, nil)
+	check("from a full one", full, files, 1, nil)
+	w.Get = func(context.Context, io.Writer) error { return fault.New(fault.Unavailable, "the worker went away") }
+	check("with a worker that goes away", full, files, 0, fault.New(fault.Unavailable, "it"))
 }
