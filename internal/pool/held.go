@@ -34,10 +34,8 @@ type Held struct {
 
 // healthy reports whether nothing of it has ended.
 func (h *Held) healthy() bool {
-	select {
-	case <-h.Sandbox.Done():
+	if h.Sandbox.Dead() {
 		return false
-	default:
 	}
 	if h.exec == nil {
 		return true

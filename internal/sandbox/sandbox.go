@@ -316,6 +316,22 @@ func (s *Sandbox) Usage(ctx context.Context) (Usage, error) {
 	return usage, nil
 }
 
+// Mortal is implemented by a Box that can say whether its sandbox has died,
+// without asking it, and before Done tells of it.
+type Mortal interface{ Dead() bool }
+
+// Dead reports whether the sandbox has died, as far as is known: it may do so any
+// moment.
+func (s *Sandbox) Dead() bool {
+	select {
+	case <-s.Done():
+		return true
+	default:
+	}
+	m, ok := s.box.(Mortal)
+	return ok && m.Dead()
+}
+
 func (s *Sandbox) demand(what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

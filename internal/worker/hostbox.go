@@ -180,15 +180,12 @@ func (k *kept) open(ctx context.Context, files map[string][]byte) error {
 	if err := k.ledger.add(boxEntry{Version: keptVersion, Boot: k.base.boot, Order: &k.order, Memory: k.memory}); err != nil {
 		return err
 	}
-	box, warm, err := k.acquire(ctx)
+	box, warm, err := k.acquire(ctx, files)
 	if err != nil {
 		return err
 	}
-	if err = k.fill(ctx, box, files); err == nil {
-		k.made = k.describe(box, warm)
-		err = k.ledger.add(boxEntry{Made: &k.made})
-	}
-	if err != nil {
+	k.made = k.describe(box, warm)
+	if err = k.ledger.add(boxEntry{Made: &k.made}); err != nil {
 		if end := box.End(ctx, sandbox.OutcomeCancelled, "it could not be made"); end != nil {
 			k.log.Error("could not destroy a sandbox", "error", end)
 		}
@@ -213,33 +210,62 @@ func (k *kept) describe(box *sandbox.Sandbox, warm bool) live.Made {
 	return m
 }
 
-// acquire gets a sandbox. One that waits is like a new one: its environment is
-// laid under that of each exec.
-func (k *kept) acquire(ctx context.Context) (box *sandbox.Sandbox, warm bool, err error) {
+// acquire gets a sandbox with the files of the order in it. One that waits is
+// like a new one: its environment is laid under that of each exec.
+func (k *kept) acquire(ctx context.Context, files map[string][]byte) (box *sandbox.Sandbox, warm bool, err error) {
 	if k.order.Restore != "" {
 		box, err := k.fromSnapshot(ctx, k.order.ID, k.order.Restore)
 		return box, false, err
 	}
 	if h := k.claim(ctx); h != nil {
-		handle := h.Sandbox.Handle()
-		err := h.Sandbox.Assign(k.subject())
-		if err == nil {
-			err = k.ledger.add(boxEntry{Handle: &handle})
+		if box, err := k.takeOver(ctx, h.Sandbox, files); box != nil || err != nil {
+			return box, true, err
 		}
-		if err != nil {
-			return nil, false, errors.Join(err, h.Sandbox.Close(ctx))
-		}
-		return h.Sandbox, true, nil
 	}
+	if box, err = k.create(ctx); err != nil {
+		return nil, false, err
+	}
+	if err := k.fill(ctx, box, files); err != nil {
+		if end := box.End(ctx, sandbox.OutcomeCancelled, "it could not be made"); end != nil {
+			k.log.Error("could not destroy a sandbox", "error", end)
+		}
+		return nil, false, err
+	}
+	return box, false, nil
+}
+
+// takeOver makes one that waited the sandbox of the order. It returns none where
+// that one is not well, which is no reason to fail: it may have died this moment.
+func (k *kept) takeOver(ctx context.Context, box *sandbox.Sandbox, files map[string][]byte) (*sandbox.Sandbox, error) {
+	handle := box.Handle()
+	err := box.Assign(k.subject())
+	if err == nil {
+		err = k.ledger.add(boxEntry{Handle: &handle})
+	}
+	if err != nil {
+		return nil, errors.Join(err, box.Close(ctx))
+	}
+	err = k.fill(ctx, box, files)
+	if err == nil && !box.Dead() {
+		return box, nil
+	}
+	k.log.Debug("a sandbox that had waited is not well; another is made", "error", err)
+	if err := box.Close(ctx); err != nil {
+		k.log.Error("could not destroy a sandbox that had waited", "error", err)
+	}
+	return nil, nil
+}
+
+// create makes a new sandbox.
+func (k *kept) create(ctx context.Context) (*sandbox.Sandbox, error) {
 	spec := sandbox.Spec{
 		ID: k.order.ID, Image: k.image, Env: k.order.Spec.Env, Limits: k.limits, Network: k.order.Spec.Network,
 		Labels: map[string]string{"kept": k.order.ID, "worker": k.WorkerID},
 	}
-	box, err = sandbox.Open(ctx, sandbox.Options{
+	return sandbox.Open(ctx, sandbox.Options{
 		Driver: k.driver, OutputCap: defaultExecOutput, Logger: k.log, Spec: spec, Brake: k.brake, Subject: k.subject(),
 		Report: func(h sandbox.Handle) error { return k.ledger.add(boxEntry{Handle: &h}) },
 	})
-	return box, false, err
 }
 
 // subject says whose the sandbox is.

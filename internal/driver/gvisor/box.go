@@ -37,7 +37,10 @@ type Box struct {
 	once    sync.Once
 }
 
-var _ sandbox.Box = (*Box)(nil)
+var (
+	_ sandbox.Box    = (*Box)(nil)
+	_ sandbox.Mortal = (*Box)(nil)
+)
 
 // connect meets the guest of a sandbox whose processes are known.
 func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, error) {
@@ -167,6 +170,9 @@ func (b *Box) Alive() bool {
 		return true
 	}
 }
+
+// Dead implements sandbox.Mortal.
+func (b *Box) Dead() bool { return !b.Alive() || b.sentry.ended() }
 
 // letGo reports whether the driver has let go of the sandbox.
 func (b *Box) letGo() bool { return b.sentry.interrupted() }

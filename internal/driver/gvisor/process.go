@@ -60,6 +60,17 @@ func (h *hostProcess) wait() bool {
 	return err == nil
 }
 
+// ended reports whether the process has ended, also where nobody has seen it.
+func (h *hostProcess) ended() bool {
+	conn, err := h.file.SyscallConn()
+	if err != nil {
+		return true
+	}
+	over := false
+	err = conn.Control(func(fd uintptr) { over = exited(int(fd)) })
+	return over || err != nil // closed: it was seen
+}
+
 // interrupt ends wait for good.
 func (h *hostProcess) interrupt() {
 	h.stop.Store(true)
