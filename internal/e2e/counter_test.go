@@ -16,7 +16,7 @@ func TestCounterGoesOn(t *testing.T) {
 	p := newPair(t)
 	var x box
 	eventually(t, "a sandbox is made", func() (bool, string) {
-		err := p.post(t.Context(), "/api/v1/sandboxes", map[string]any{"memory_limit": "128m"}, &x)
+		err := p.post(t.Context(), "/api/v1/sandboxes", map[string]any{"memory_limit": "64m"}, &x)
 		return err == nil, fmt.Sprint(err)
 	})
 	base := "/api/v1/sandboxes/" + x.ID
@@ -47,7 +47,7 @@ func TestCounterGoesOn(t *testing.T) {
 	do("restore", "/restore", fmt.Sprintf(`{"snapshot":%q}`, snap.ID), 200)
 	n = p.counts(x.ID, e.ID, n+10)
 
-	count := number(t, "FORKS", 4)
+	count := number(t, "FORKS", 20)
 	var forks []box
 	if err := do("fork", "/fork", fmt.Sprintf(`{"count":%d}`, count), 201).into(201, &forks); err != nil || len(forks) != count {
 		t.Fatalf("%d forks, %v", len(forks), err)
