@@ -24,13 +24,13 @@ func TestAnIssuedManifestGivesOneRunningWorkerAndItsKillNone(t *testing.T) {
 	onBoth(t, func(t *testing.T, db store.Store) {
 		s := newStage(t, db)
 		m, err := s.Issue(me(), governor.Asked{
-			State:     json.RawMessage(` {"b": 1, "a": "x"} `),
+			State:     json.RawMessage(` {"b": 1, "a": "<x> & \u003cy\u003e"} `),
 			Resources: &manifest.Resources{CPULimit: 0.5, MemoryLimitMB: 256, Network: manifest.DefaultNetwork()},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !manifest.ValidID(m.WorkerID) || m.Depth != 0 || !m.Root() || string(m.State) != `{"a":"x","b":1}` || !m.IssuedAt.Equal(s.clock()) {
+		if !manifest.ValidID(m.WorkerID) || m.Depth != 0 || !m.Root() || string(m.State) != `{"a":"<x> & <y>","b":1}` || !m.IssuedAt.Equal(s.clock()) {
 			t.Errorf("the manifest is %+v", m)
 		}
 		w, err := s.Register(me(), m)
@@ -42,6 +42,9 @@ func TestAnIssuedManifestGivesOneRunningWorkerAndItsKillNone(t *testing.T) {
 		}
 		if box := s.sandbox(w); box.Spec.Limits.MilliCPU != 500 || box.Spec.Limits.Memory != 256<<20 || box.Spec.Network != sandbox.NetworkNone || box.Spec.Labels[governor.LabelWorker] != w.ID() || box.Owner != "o" {
 			t.Errorf("the sandbox is %+v", box.Spec)
+		}
+		if valid, err := s.SignatureValid(me(), []manifest.Worker{s.worker(w.ID())}); err != nil || !valid[0] {
+			t.Errorf("its signature is shown as %v: %v", valid, err)
 		}
 		if _, killed, err := s.Kill(me(), w.ID(), "a test"); err != nil || !killed {
 			t.Fatalf("killed %t: %v", killed, err)

@@ -50,6 +50,10 @@ func (g *Governor) SignatureValid(ctx context.Context, list []manifest.Worker) (
 	valid = make([]bool, len(list))
 	for i := range list {
 		m := &list[i].Manifest
+		// A database may have written <, > and & in another way.
+		if state, err := manifest.CanonicalState(m.State); err == nil {
+			m.State = state
+		}
 		if id, ok := manifest.KeyOf(m.Signature); ok {
 			valid[i] = byID[id].Verify(m, list[i].Terms)
 		} else {
