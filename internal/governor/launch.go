@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -26,7 +28,7 @@ const (
 
 // boxName is the name of a worker's sandbox, by which it is found again when its
 // id was not written down.
-func boxName(id string) string { return "fleet-" + id }
+func boxName(id string) string { return live.FleetName + id }
 
 // Register checks a manifest, registers its worker and launches it. It returns
 // when the sandbox runs. A caller who hangs up does not stop it: the worker is
@@ -165,7 +167,24 @@ func (g *Governor) KillAll(ctx context.Context, contract, reason string) (ids []
 	if err != nil {
 		return nil, err
 	}
+	if err := g.asked(ctx, "kill_all", cmp.Or(contract, everything), reason, len(list)); err != nil {
+		return nil, err
+	}
 	return g.endAll(ctx, list, reason, sandbox.OutcomeKilled)
+}
+
+// everything stands for all contracts.
+const everything = "fleet"
+
+// asked writes down that somebody asked for what is done to many, before it is
+// done. What the manager does by itself is written down where it does something.
+func (g *Governor) asked(ctx context.Context, action, target, reason string, n int) error {
+	if c, ok := policy.From(ctx); !ok || c == policy.System() {
+		return nil
+	}
+	return g.Store.Update(ctx, func(tx store.Tx) error {
+		return g.audit(ctx, tx, entry{action: action, target: target, outcome: outcomeDone, message: clip(reason), meta: map[string]string{"workers": strconv.Itoa(n)}})
+	})
 }
 
 // endAll ends workers side by side, a bounded number at a time.

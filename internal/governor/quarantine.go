@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -150,11 +151,8 @@ func (g *Governor) Release(ctx context.Context, id, resolution string) (manifest
 	if !w.Quarantined() || w.State != manifest.Running {
 		return w, fault.New(fault.Conflict, "The worker %s is not under quarantine.", id).WithCode("not_quarantined")
 	}
-	if w.Quarantine.Restrictions.TaskExecutionPaused {
-		if _, err := g.Sandboxes.ResumeSandbox(asOwner(ctx, &w), w.Sandbox); err != nil {
-			return w, err
-		}
-	}
+	held := *w.Quarantine
+	// The mark goes first: nobody lets a worker go on that is under quarantine.
 	w, err = g.change(ctx, id, "quarantine_released", event.FleetReleased, func(w *manifest.Worker) error {
 		if w.Quarantined() {
 			now := g.now()
@@ -164,8 +162,24 @@ func (g *Governor) Release(ctx context.Context, id, resolution string) (manifest
 		}
 		return nil
 	})
+	if err == nil && held.Restrictions.TaskExecutionPaused {
+		if _, err = g.Sandboxes.ResumeSandbox(asOwner(ctx, &w), w.Sandbox); err != nil {
+			return g.holdAgain(context.WithoutCancel(ctx), id, held, err)
+		}
+	}
 	g.Logger.LogAttrs(ctx, slog.LevelInfo, "worker_released", slog.String("worker_id", id), slog.String("resolution", clip(resolution)))
 	return w, err
+}
+
+// holdAgain puts a worker back under quarantine that could not go on.
+func (g *Governor) holdAgain(ctx context.Context, id string, held manifest.Quarantine, why error) (manifest.Worker, error) {
+	w, err := g.change(ctx, id, "quarantine_kept", event.FleetQuarantined, func(w *manifest.Worker) error {
+		if w.State == manifest.Running && !w.Quarantined() {
+			w.Quarantine = &held
+		}
+		return nil
+	})
+	return w, errors.Join(why, err)
 }
 
 // Terminate ends a worker under quarantine. The mark stays until it is dead.

@@ -127,6 +127,9 @@ func (g *Governor) Reap(ctx context.Context, silent time.Duration) ([]string, er
 			stale = append(stale, *w)
 		}
 	}
+	if err := g.asked(ctx, "reap", everything, "", len(stale)); err != nil {
+		return nil, err
+	}
 	if stale, err = g.condemn(ctx, stale, before); err != nil {
 		return nil, err
 	}

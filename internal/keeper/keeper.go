@@ -311,6 +311,13 @@ func acted(ctx context.Context, tx store.Tx, s *live.Sandbox, action, reason str
 	})
 }
 
+// record puts an act into the audit that changes nothing in the store. It goes
+// before the act: what cannot be recorded is not done.
+func (k *Keeper) record(ctx context.Context, a store.Act) error {
+	a.Source = "keeper"
+	return k.Store.Update(ctx, func(tx store.Tx) error { return store.Acted(ctx, tx, a) })
+}
+
 // standing is what the audit says of a sandbox.
 func standing(s *live.Sandbox) map[string]any {
 	return map[string]any{"state": s.State, "paused": s.Paused, "generation": s.Generation, "owner": s.Owner, "limits": s.Spec.Limits, "expires_at": s.ExpiresAt}

@@ -51,6 +51,9 @@ func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, er
 	if err != nil || s.Paused == "" {
 		return s, err
 	}
+	if err := k.demandFree(ctx, &s); err != nil {
+		return s, err
+	}
 	made, err := host.ResumeSandbox(ctx, id)
 	if err != nil {
 		return s, err
@@ -172,6 +175,11 @@ func (k *Keeper) ForkSandbox(ctx context.Context, id string, f live.Fork) ([]liv
 	if err := live.CheckLabels(f.Labels); err != nil {
 		return nil, err
 	}
+	if s, err := k.Sandbox(ctx, id); err == nil {
+		if err := k.demandOwn(ctx, &s, "fork it; ask for a replica"); err != nil {
+			return nil, err
+		}
+	}
 	snap, temporary, err := k.origin(ctx, id, f.Snapshot)
 	if err != nil {
 		return nil, err
@@ -190,6 +198,9 @@ func (k *Keeper) ForkSandbox(ctx context.Context, id string, f live.Fork) ([]liv
 	}
 	if f.Labels != nil {
 		spec.Labels = f.Labels
+	}
+	if err := k.record(ctx, store.Act{Action: "sandbox.fork", Target: id, After: map[string]any{"count": f.Count, "snapshot": snap.ID, "secrets": f.Secrets}}); err != nil {
+		return nil, err
 	}
 	var list []live.Sandbox
 	for range f.Count {
@@ -268,6 +279,9 @@ func (k *Keeper) RestoreSandbox(ctx context.Context, id, snapshot string) (live.
 	}
 	if snapshot == "" {
 		return s, fault.Field("snapshot", "must name a snapshot")
+	}
+	if err := k.demandFree(ctx, &s); err != nil {
+		return s, err
 	}
 	end := k.begin(id)
 	defer end()

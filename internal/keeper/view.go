@@ -59,6 +59,11 @@ func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (
 	if err != nil {
 		return s, err
 	}
+	if ch.Limits != nil || ch.Labels != nil {
+		if err := k.demandOwn(ctx, &s, "change its limits or labels"); err != nil {
+			return s, err
+		}
+	}
 	if ch.TTL != nil {
 		if err := live.CheckTTL(*ch.TTL, k.Terms); err != nil {
 			return s, err

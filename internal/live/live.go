@@ -20,6 +20,10 @@ const (
 	Pause OnTimeout = "pause"
 )
 
+// FleetName begins the names of the sandboxes of the fleet; the id of the worker
+// follows.
+const FleetName = "fleet-"
+
 // Paused is how a sandbox stands still; "" is that it does not.
 type Paused string
 
