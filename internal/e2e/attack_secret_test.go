@@ -159,6 +159,13 @@ func TestForksShareNothingTheyShouldNot(t *testing.T) {
 			t.Errorf("a fork that was to have them says %q", got)
 		}
 		f.demand(t, "end", []int{200}, http.MethodDelete, asked[0].path(), "", f.own()...)
+		f.demand(t, "restore", []int{200}, http.MethodPost, x.path()+"/restore", fmt.Sprintf(`{"snapshot":%q}`, s.ID), f.own()...)
+		for _, action := range []string{"sandbox.fork", "sandbox.restored"} {
+			a := f.demand(t, "the audit", []int{200}, http.MethodGet, "/api/v1/audit?action="+action+"&target="+x.ID, "", f.own()...)
+			if !bytes.Contains(a.body, []byte(action)) {
+				t.Errorf("%s left no record", action)
+			}
+		}
 	})
 	t.Run("F75 H97 snapshots of others", func(t *testing.T) {
 		body := fmt.Sprintf(`{"snapshot":%q}`, s.ID)

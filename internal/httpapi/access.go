@@ -13,6 +13,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/httpapi/problem"
+	"github.com/aurea-dev/aurea/internal/notary"
 	"github.com/aurea-dev/aurea/internal/policy"
 )
 
@@ -41,7 +42,7 @@ func (a *API) admitTo(w http.ResponseWriter, r *http.Request, rt route) (context
 	guard.NoteCaller(ctx, caller.Actor())
 	if err := a.allow(r, caller, rt); err != nil {
 		if a.cfg.Audit != nil && fault.Is(err, fault.Denied) {
-			a.cfg.Audit.Deny(ctx, caller, "deny_"+string(rt.action), r.Method+" "+r.URL.Path, err)
+			a.cfg.Audit.Deny(ctx, notary.Refusal{Actor: caller.Actor(), Kind: string(caller.Kind), Action: "deny_" + string(rt.action), Target: requestOf(r), Why: err})
 		}
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (a *API) caller(r *http.Request) (policy.Caller, error) {
 	}
 	given, want := policy.HashKey(secret), policy.HashKey(a.cfg.DirectorKey)
 	if a.cfg.DirectorKey == "" || len(secret) > maxSecret || subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
-		return policy.Caller{}, a.failed(r, fault.New(fault.Denied, "The director's key is wrong.").WithCode("bad_director_key"))
+		return policy.Caller{}, a.failed(r, "director", secret, fault.New(fault.Denied, "The director's key is wrong.").WithCode("bad_director_key"))
 	}
 	director := policy.Caller{Kind: policy.Director, ID: string(policy.Director), Key: string(policy.Director)}
 	if a.cfg.Keys && secretOf(r) == "" {
@@ -106,7 +107,7 @@ func (a *API) keyCaller(r *http.Request) (policy.Caller, error) {
 	}
 	c, err := a.cfg.Manager.Authenticate(r.Context(), secret)
 	if fault.Is(err, fault.Unauthenticated) {
-		err = a.failed(r, err)
+		err = a.failed(r, "unknown", secret, err)
 	}
 	return c, err
 }

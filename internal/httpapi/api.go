@@ -103,7 +103,7 @@ func New(cfg Config) (*API, error) {
 	a := &API{cfg: cfg, log: cfg.Logger, mux: newWays(), started: cfg.Now(), streams: newStreams(), sockets: newSockets(), calls: newCounters(), failures: newCounters(), endings: make(chan struct{})}
 	a.huma = newHuma(a.mux)
 	a.registerAll()
-	front, err := guard.Wrap(a.traced(a.mux), guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log, Observe: cfg.Observe, Aside: a.aside})
+	front, err := guard.Wrap(a.traced(a.witnessed(a.mux)), guard.Config{Loopback: cfg.Loopback, Hosts: cfg.Hosts, Origins: cfg.Origins, Logger: a.log, Observe: cfg.Observe, Aside: a.aside})
 	if err != nil {
 		return nil, fmt.Errorf("make HTTP door: %w", err)
 	}

@@ -31,8 +31,9 @@ type Auditor interface {
 	ExportAudit(ctx context.Context, w io.Writer) error
 	ExportAuditCSV(ctx context.Context, w io.Writer, f audit.Filter) error
 	PurgeAudit(ctx context.Context, reason string) (int64, error)
-	// Deny records that a caller was refused for want of permission.
-	Deny(ctx context.Context, c policy.Caller, action, target string, refusal error)
+	// Deny records that a caller was refused, DenyKey that a key was.
+	Deny(ctx context.Context, r notary.Refusal)
+	DenyKey(ctx context.Context, r notary.Refusal)
 }
 
 // AuditRecordBody is a record of the audit.

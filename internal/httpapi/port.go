@@ -19,7 +19,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/httpapi/problem"
 	"github.com/aurea-dev/aurea/internal/policy"
-	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 const (
@@ -92,22 +91,18 @@ func (a *API) linkPort(ctx context.Context, in *portInput) (*linkOutput, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := a.cfg.Keeper.Sandbox(ctx, in.ID)
+	until := a.cfg.Now().Add(ttl).Truncate(time.Second)
+	token, err := a.cfg.Keeper.LinkSandbox(ctx, in.ID, port, until)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.State.Demand("link to it", sandbox.StateRunning); err != nil {
-		return nil, err
-	}
-	until := a.cfg.Now().Add(ttl).Truncate(time.Second)
-	token := s.Link(port, until)
 	scheme := "http"
 	if in.r.TLS != nil {
 		scheme = "https"
 	}
 	return &linkOutput{Body: PortLinkBody{
-		URL:     fmt.Sprintf("%s://%s%s/sandboxes/%s/ports/%d/?%s=%s", scheme, in.r.Host, version, s.ID, port, linkParameter, token),
-		HostURL: fmt.Sprintf("%s://%d-%s.%s/?%s=%s", scheme, port, s.ID, nameable(in.r.Host), linkParameter, token),
+		URL:     fmt.Sprintf("%s://%s%s/sandboxes/%s/ports/%d/?%s=%s", scheme, in.r.Host, version, in.ID, port, linkParameter, token),
+		HostURL: fmt.Sprintf("%s://%d-%s.%s/?%s=%s", scheme, port, in.ID, nameable(in.r.Host), linkParameter, token),
 		Token:   token, ExpiresAt: until.UTC(),
 	}}, nil
 }

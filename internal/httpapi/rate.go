@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"container/list"
+	"encoding/base64"
 	"math"
 	"net/http"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/notary"
 	"github.com/aurea-dev/aurea/internal/policy"
 )
 
@@ -136,7 +138,15 @@ func (a *API) limit(w http.ResponseWriter, c policy.Caller, rt route) error {
 // failed counts a wrong key of an address, and makes a refusal of it when there
 // were too many. Keys that are good go through all the same: others may come from
 // the same address.
-func (a *API) failed(r *http.Request, err error) error {
+//
+// The record of it names the key as keys are named, by a part of its hash: it may
+// have been good once, or be good elsewhere.
+func (a *API) failed(r *http.Request, kind, secret string, err error) error {
+	if a.cfg.Audit != nil {
+		hash := policy.HashKey(secret)
+		name := kind + "-" + base64.RawURLEncoding.EncodeToString(hash[:6])
+		a.cfg.Audit.DenyKey(r.Context(), notary.Refusal{Actor: name, Address: addressOf(r), Action: "deny_key", Target: requestOf(r), Why: err})
+	}
 	if a.cfg.Rates.Failures == 0 || a.failures.bucket(addressOf(r), a.cfg.Rates.Failures).AllowN(a.cfg.Now(), 1) {
 		return err
 	}

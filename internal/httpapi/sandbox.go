@@ -63,6 +63,8 @@ type Keeper interface {
 	PatchFiles(ctx context.Context, id, dir string, diff io.Reader) ([]live.Patched, error)
 	// DialSandbox connects to a port of one that runs.
 	DialSandbox(ctx context.Context, id string, port uint16) (net.Conn, error)
+	// LinkSandbox makes a token for a port of one that runs.
+	LinkSandbox(ctx context.Context, id string, port uint16, until time.Time) (token string, err error)
 	// BeforeWrite takes a snapshot of the files.
 	BeforeWrite(ctx context.Context, id, path string) (live.Snapshot, error)
 	Storage

@@ -470,6 +470,9 @@ func (k *Keeper) SignalExec(ctx context.Context, id string, signal int, tree boo
 	if err != nil {
 		return err
 	}
+	if err := k.record(ctx, store.Act{Action: "exec.signal", Target: id, After: map[string]any{"sandbox": e.Sandbox, "signal": signal}}); err != nil {
+		return err
+	}
 	return host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: e.Inside(), Signal: signal, Tree: tree})
 }
 
@@ -480,6 +483,9 @@ func (k *Keeper) KillExec(ctx context.Context, id, by string) (live.Exec, error)
 		return e, nil
 	}
 	if err != nil {
+		return e, err
+	}
+	if err := k.record(ctx, store.Act{Action: "exec.kill", Target: id, Reason: by, After: map[string]any{"sandbox": e.Sandbox}}); err != nil {
 		return e, err
 	}
 	if err := host.SignalExec(ctx, live.Signal{Sandbox: e.Sandbox, Exec: e.Inside(), Signal: 9, Tree: true, Kill: by}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/file"
 	"github.com/aurea-dev/aurea/internal/filesync"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // SyncSandbox makes the files of a sandbox and the stored ones of its session
@@ -21,6 +22,9 @@ func (k *Keeper) SyncSandbox(ctx context.Context, id string, asked live.Sync) (f
 // ResolveConflict settles a conflict that a pass has left.
 func (k *Keeper) ResolveConflict(ctx context.Context, id string, asked live.Sync, path string, keep filesync.Winner) (filesync.Result, error) {
 	return k.syncNow(ctx, id, asked, func(side filesync.Side, req filesync.Request) (filesync.Result, error) {
+		if err := k.record(ctx, store.Act{Action: "sync.resolve", Target: id, After: map[string]any{"path": path, "keep": keep}}); err != nil {
+			return filesync.Result{}, err
+		}
 		return k.syncer.Resolve(ctx, side, req, path, keep)
 	})
 }
@@ -127,6 +131,9 @@ func (k *Keeper) PutStored(ctx context.Context, session, path string, mode uint3
 func (k *Keeper) DeleteStored(ctx context.Context, session, path string) error {
 	key, err := storage(ctx, session)
 	if err != nil {
+		return err
+	}
+	if err := k.record(ctx, store.Act{Action: "file.delete", Target: session, After: map[string]any{"path": path}}); err != nil {
 		return err
 	}
 	err = k.shelf.Delete(ctx, key, path, -1)

@@ -158,6 +158,7 @@ type failure struct {
 func (a *API) route(action policy.Action, do answering) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := a.caller(r)
+		guard.NoteCaller(r.Context(), c.Actor())
 		if err == nil && !c.May(action) {
 			err = fault.New(fault.Denied, "a key of kind %q may not do this; it needs the permission %q", c.Kind, action)
 		}
@@ -171,7 +172,6 @@ func (a *API) route(action policy.Action, do answering) http.Handler {
 			a.refuse(w, r, err)
 			return
 		}
-		guard.NoteCaller(r.Context(), c.Actor())
 		status, body, err := do(w, r.WithContext(policy.With(r.Context(), c)))
 		if err != nil {
 			a.refuse(w, r, err)

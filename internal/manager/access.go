@@ -158,6 +158,10 @@ func (m *Manager) SandboxToken(ctx context.Context, id string, ttl time.Duration
 		return "", until, fault.New(fault.Conflict, "The sandbox has ended, and so has every token of it.").WithCode("sandbox_ended")
 	}
 	until = m.Now().Add(ttl).UTC().Truncate(time.Second)
+	err = m.acted(ctx, store.Act{Source: "manager", Action: "token.create", Target: id, After: map[string]any{"until": until}})
+	if err != nil {
+		return "", until, err
+	}
 	return s.Token(until), until, nil
 }
 

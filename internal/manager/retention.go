@@ -68,7 +68,7 @@ func (m *Manager) Collect(ctx context.Context, dry bool) (c job.Collection, err 
 		return c, fault.New(fault.Unavailable, "another manager leads; ask that one").WithCode("not_leader")
 	}
 	if _, asked := policy.From(ctx); asked && !dry {
-		if err := m.acted(ctx, store.Act{Source: "manager", Action: "history.collect"}); err != nil {
+		if err := m.acted(ctx, store.Act{Source: "manager", Action: "history.collect", Target: "history"}); err != nil {
 			return c, err
 		}
 	}

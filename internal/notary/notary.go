@@ -44,6 +44,7 @@ type Notary struct {
 	last   audit.Checkpoint // the newest that was signed here, also before a restart
 	told   string           // what was last said to be wrong
 	denied map[denied]refusals
+	wrong  wrongKeys
 }
 
 // Open reads the key from the folder, or makes it.

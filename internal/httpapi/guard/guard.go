@@ -155,6 +155,14 @@ func NoteError(ctx context.Context, err error) {
 	}
 }
 
+// Noted returns what was noted of a request.
+func Noted(ctx context.Context) (caller string, err error) {
+	if n, ok := ctx.Value(noteKey{}).(*note); ok {
+		return n.caller, n.err
+	}
+	return "", nil
+}
+
 // requestID keeps the id that a proxy gave, if it looks like one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-ID")

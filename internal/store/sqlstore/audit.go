@@ -58,6 +58,7 @@ func (t audits) Append(ctx context.Context, list ...*audit.Record) error {
 		return fmt.Errorf("append audit record: %w", err)
 	}
 	t.appended += len(list)
+	audit.Note(ctx)
 	return nil
 }
 
