@@ -54,7 +54,7 @@ func Worker(ctx context.Context, s cli.Start) error {
 	trip, untrip := tripSignal()
 	defer untrip()
 	w, err := worker.New(worker.Config{
-		Trip:   trip,
+		Trip: trip, PartitionLimit: cfg.PartitionLimit,
 		Tracer: tracer, Languages: languages, Survey: survey, Pool: cfg.Pool, PoolMax: cfg.PoolMax, Digest: imageDigest(cfg, log),
 		Builder: workerBuilder(cfg, log),
 		Manager: m, Drivers: drivers, Driver: cfg.Driver, DefaultImage: namedDefault(cfg, log), Probe: prove(cfg, log), Base: cfg.SandboxBase,

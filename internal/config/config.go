@@ -54,8 +54,9 @@ type Config struct {
 	Memory             Bytes // of all sandboxes together; 0 is most of the machine's
 	MinDisk            Bytes // free, for more jobs; 0 is a share of the disk
 	DrainTimeout       time.Duration
-	OnStop             string // KeepSandboxes or EndSandboxes
-	Snapshots          string // "on" or "off"
+	PartitionLimit     time.Duration // 0 is never
+	OnStop             string        // KeepSandboxes or EndSandboxes
+	Snapshots          string        // "on" or "off"
 
 	Dockerfiles   string // folder; "" is none besides those that come along
 	DockerHost    string // address of the Docker Engine

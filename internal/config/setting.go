@@ -239,6 +239,13 @@ func capacitySettings() []setting {
 			},
 		},
 		{
+			key: "partition_limit", env: "AUREA_PARTITION_LIMIT", flag: "partition-limit", roles: own, init: "5m",
+			help: "how long sandboxes go on while the worker can reach no manager; then it kills all of them; never shorter than the lease term; 0 is for good",
+			at: func(c *Config) value {
+				return durationValue{&c.PartitionLimit, 0, 365 * 24 * time.Hour}
+			},
+		},
+		{
 			key: "on_stop", env: "AUREA_ON_STOP", roles: own, init: EndSandboxes,
 			help: "whether a stop ends live sandboxes after the drain (`end`), or leaves them at work at once for the next start (`keep`), which goes on with them if it comes before their time is over; `up --end` and `up --keep` say the same",
 			at: func(c *Config) value {

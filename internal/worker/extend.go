@@ -74,7 +74,9 @@ func (r *run) attend() {
 	var pause backoff
 	for r.life.Err() == nil {
 		session, began := r.session.current(), time.Now()
+		ended := r.contact.attend()
 		err := r.Manager.Attend(r.life, session, receiver{r})
+		ended()
 		if r.life.Err() != nil {
 			return
 		}

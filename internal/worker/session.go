@@ -23,6 +23,7 @@ type session struct {
 	mu    sync.Mutex
 	id    string
 	every time.Duration // between extensions
+	term  time.Duration // of a lease
 }
 
 const (
@@ -45,6 +46,12 @@ func (s *session) extendEvery() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.every
+}
+
+func (s *session) leaseTerm() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.term
 }
 
 // renew registers unless somebody has done so since the caller saw the session
@@ -112,7 +119,7 @@ func (s *session) register(ctx context.Context) error {
 	}
 	r.toldLost()
 	s.mu.Lock()
-	s.id, s.every = welcome.Session, welcome.ExtendEvery
+	s.id, s.every, s.term = welcome.Session, welcome.ExtendEvery, welcome.LeaseTerm
 	if s.every <= 0 {
 		s.every = 10 * time.Second
 	}

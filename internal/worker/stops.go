@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type stops struct {
 	mu    sync.Mutex
 	state killswitch.State
 	local []killswitch.Switch // that no manager has taken yet
+	cut   *killswitch.Switch  // while no manager can be reached; see contact
 	short bool                // something could not be brought to what holds
 }
 
@@ -55,6 +57,7 @@ func (rc receiver) Switch(ctx context.Context, s killswitch.State) (killswitch.D
 	if err := s.Check(); err != nil {
 		return killswitch.Done{}, err
 	}
+	rc.run.contact.hear()
 	return rc.run.stops.come(ctx, s, nil, false)
 }
 
@@ -75,6 +78,9 @@ func (s *stops) engaged() bool {
 func (s *stops) holds() killswitch.State {
 	all := killswitch.State{Seq: s.state.Seq}
 	all.Engaged = append(append(all.Engaged, s.state.Engaged...), s.local...)
+	if s.cut != nil {
+		all.Engaged = append(all.Engaged, *s.cut)
+	}
 	return all
 }
 
@@ -85,7 +91,7 @@ func (s *stops) untold(registering bool) []killswitch.Switch {
 	defer s.mu.Unlock()
 	all := s.local
 	if registering {
-		all = s.holds().Engaged
+		all = slices.Concat(s.state.Engaged, s.local)
 	}
 	return append([]killswitch.Switch(nil), all[:min(len(all), dispatch.MaxTripped)]...)
 }
@@ -97,6 +103,7 @@ func (s *stops) heard(ctx context.Context, state killswitch.State, told []killsw
 		s.run.log.Error("what the manager says of the kill switch makes no sense; what holds here goes on holding", "error", err)
 		return
 	}
+	s.run.contact.hear()
 	if _, err := s.come(ctx, state, told, registered); err != nil && ctx.Err() == nil {
 		s.run.log.Error("could not come to what the kill switch says; trying again", "error", err)
 	}
@@ -115,12 +122,12 @@ func (s *stops) come(ctx context.Context, state killswitch.State, told []killswi
 	}
 	s.mu.Lock()
 	old := !registered && state.Seq < s.state.Seq
-	same := state.Seq == s.state.Seq && len(state.Engaged) == len(s.state.Engaged) && len(told) == 0 && !s.short
+	same := state.Seq == s.state.Seq && len(state.Engaged) == len(s.state.Engaged) && len(told) == 0 && !s.short && s.cut == nil
 	if old || same {
 		s.mu.Unlock()
 		return killswitch.Done{}, nil
 	}
-	s.state, s.local = state, without(s.local, told)
+	s.state, s.local, s.cut = state, without(s.local, told), nil
 	all := s.holds()
 	s.mu.Unlock()
 	return s.apply(ctx, all)

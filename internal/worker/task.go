@@ -239,6 +239,18 @@ func (s *taskSet) dropAll(why error) {
 	}
 }
 
+// dropUnfinished drops the tasks that have no result yet.
+func (s *taskSet) dropUnfinished(why error) {
+	for _, t := range s.all() {
+		t.mu.Lock()
+		finished := t.result != nil
+		t.mu.Unlock()
+		if !finished {
+			s.drop(t.lease.Held, why)
+		}
+	}
+}
+
 // remove forgets a task and ends its context.
 //
 // Preconditions: mu is held.

@@ -93,6 +93,9 @@ type Config struct {
 	// at once, and does not return. What was begun stays as it is, for the next
 	// process to go on with, as after a kill.
 	Keep func()
+	// PartitionLimit is how long sandboxes go on while no manager can be reached;
+	// then all are killed. 0 is for good.
+	PartitionLimit time.Duration
 	// Trip is told when this machine's kill switch is pulled by a signal; nil is
 	// never. The file named trip in Base pulls it too.
 	Trip   <-chan struct{}
@@ -233,6 +236,7 @@ func (r *run) begin(ctx context.Context) error {
 		return err
 	}
 	r.services.Go(r.stops.watch)
+	r.services.Go(r.watchContact)
 	if r.tasks.len()+r.hosted.len() > 0 || r.stops.engaged() {
 		if err := r.session.renew(ctx, ""); err != nil {
 			return err
@@ -278,6 +282,7 @@ type run struct {
 	pool    *pool.Pool
 	brake   *sandbox.Brake
 	stops   *stops
+	contact *contact
 	working sync.WaitGroup
 	// services are what serves until the run ends; reached says that those began
 	// by which the manager reaches the worker.
@@ -309,7 +314,7 @@ func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archi
 	}
 	r.life, r.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	r.brake, r.stops = sandbox.NewBrake(), newStops(r)
-	r.session = newSession(r)
+	r.session, r.contact = newSession(r), newContact()
 	r.runs = newRuns(c.Slots)
 	r.hosted = newHosted(r.life)
 	return r
