@@ -196,7 +196,7 @@ func (r *run) attach(ctx context.Context, t *task, p *past, from sandbox.Resume)
 	bounded, cancel := context.WithTimeoutCause(ctx, recoverTimeout, errSilent)
 	defer cancel()
 	from.Started = p.exec.Started
-	left := max(p.began.Add(p.record.Timeout).Sub(p.exec.Started), 1)
+	left := max(p.began.Add(p.record.Timeout+p.stood).Sub(p.exec.Started), 1)
 	process, err := p.box.Attach(bounded, p.exec.ID, sandbox.ExecOptions{Timeout: left, Sink: &t.output}, from)
 	if fault.Is(err, fault.NotFound) {
 		select {
@@ -322,11 +322,10 @@ func (y *try) resume() {
 		y.happen(event.SandboxDestroyed, map[string]any{"sandbox": p.handle.ID})
 		return
 	}
-	deadline := y.began.Add(y.record.Timeout)
 	y.adopted()
-	timed, cancel := context.WithDeadlineCause(y.ctx, deadline, errTimeUp)
-	defer cancel()
-	y.inSandbox(timed, p.box, deadline)
+	timed, allowed := y.allow(y.record.Timeout + p.stood - time.Since(y.began))
+	defer allowed.Stop()
+	y.inSandbox(timed, p.box, allowed)
 }
 
 var errReclaimed = fault.New(fault.NotFound, "the sandbox was gone when the worker came back")

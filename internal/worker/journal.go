@@ -47,6 +47,8 @@ type entry struct {
 	// written, and those that were.
 	Feeding int64 `json:"feeding,omitempty"`
 	Fed     int64 `json:"fed,omitempty"`
+	// Stood is for how long a switch has frozen it so far.
+	Stood time.Duration `json:"stood_ns,omitempty"`
 	// Record is what the evidence says so far. Ended says that the command has
 	// ended, Performed that nothing more is wanted of the sandbox; Failure is
 	// why the try failed, if it did.
@@ -153,6 +155,7 @@ type past struct {
 	exec      *execEntry
 	feeding   int64
 	fed       int64
+	stood     time.Duration
 	record    *evidence.Record
 	ended     bool
 	performed bool
@@ -225,7 +228,7 @@ func (p *past) add(e entry) {
 	if e.Result != nil {
 		p.result = e.Result
 	}
-	p.feeding, p.fed = max(p.feeding, e.Feeding), max(p.fed, e.Fed)
+	p.feeding, p.fed, p.stood = max(p.feeding, e.Feeding), max(p.fed, e.Fed), max(p.stood, e.Stood)
 	p.ended, p.performed = p.ended || e.Ended, p.performed || e.Performed
 	if e.Failure != "" {
 		p.failure = e.Failure

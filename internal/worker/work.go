@@ -131,15 +131,14 @@ func (y *try) perform() {
 		return
 	}
 	y.record.Command, y.record.Image = y.plan.command, cmp.Or(y.plan.work.Image, y.Image, y.DefaultImage())
-	deadline := y.began.Add(limit)
-	timed, cancel := context.WithDeadlineCause(y.ctx, deadline, errTimeUp)
-	defer cancel()
+	timed, allowed := y.allow(limit - time.Since(y.began))
+	defer allowed.Stop()
 	box, err := y.open(timed)
 	if err != nil {
 		y.broke(timed, err)
 		return
 	}
-	y.inSandbox(timed, box, deadline)
+	y.inSandbox(timed, box, allowed)
 }
 
 // demandDriver refuses work that is for another driver than this worker's.
@@ -218,11 +217,11 @@ func (y *try) created() map[string]any {
 }
 
 // inSandbox works in the sandbox, takes the files out, and destroys it.
-func (y *try) inSandbox(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) {
+func (y *try) inSandbox(ctx context.Context, box *sandbox.Sandbox, allowed *sandbox.Allowance) {
 	y.live.Add(1)
 	defer y.live.Add(-1)
 	defer y.destroy(box)
-	err := y.command(ctx, box, deadline)
+	err := y.command(ctx, box, allowed)
 	if err == nil {
 		err = y.takeOut(box)
 	}
@@ -234,7 +233,7 @@ func (y *try) inSandbox(ctx context.Context, box *sandbox.Sandbox, deadline time
 
 // takeOut takes the files out of the sandbox.
 func (y *try) takeOut(box *sandbox.Sandbox) error {
-	err := y.fetch(box)
+	err := y.fetchUnfrozen(box)
 	if err != nil && y.record.Verdict != sandbox.OK {
 		// The command's own end says more than that its sandbox died of it.
 		y.missing(err)
@@ -267,11 +266,11 @@ func (y *try) destroy(box *sandbox.Sandbox) {
 
 // command puts the files in and runs the command, if there is one. What an
 // earlier process has done of it is not done again.
-func (y *try) command(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) error {
+func (y *try) command(ctx context.Context, box *sandbox.Sandbox, allowed *sandbox.Allowance) error {
 	if y.past != nil && y.past.ended {
 		return nil
 	}
-	exec, err := y.start(ctx, box, deadline)
+	exec, err := y.start(ctx, box, allowed)
 	if err != nil {
 		return err
 	}
@@ -284,7 +283,7 @@ func (y *try) command(ctx context.Context, box *sandbox.Sandbox, deadline time.T
 	// Waiting is bounded by the task, not by ctx: at the deadline the exec is
 	// killed, and its verdict says so.
 	began := time.Now()
-	result, err := y.feedAndWait(exec)
+	result, err := y.feedAndWait(box, exec)
 	y.Tracer.Record(y.place, "exec", trace.Internal, began, time.Now(), "exec", exec.ID(), "verdict", string(result.Verdict))
 	if y.ctx.Err() != nil {
 		return context.Cause(y.ctx)
@@ -298,7 +297,7 @@ func (y *try) command(ctx context.Context, box *sandbox.Sandbox, deadline time.T
 
 // start starts the command, or returns the one that was started before; nil
 // where there is none to start.
-func (y *try) start(ctx context.Context, box *sandbox.Sandbox, deadline time.Time) (*sandbox.Exec, error) {
+func (y *try) start(ctx context.Context, box *sandbox.Sandbox, allowed *sandbox.Allowance) (*sandbox.Exec, error) {
 	var id string
 	if y.past != nil {
 		if y.past.process != nil {
@@ -309,10 +308,13 @@ func (y *try) start(ctx context.Context, box *sandbox.Sandbox, deadline time.Tim
 		}
 	}
 	if len(y.plan.files) > 0 {
-		files, err := y.plan.archive()
-		if err == nil {
-			err = box.Put(ctx, workspacePath, files)
-		}
+		err := unfrozen(ctx, box, func() error {
+			files, err := y.plan.archive()
+			if err != nil {
+				return err
+			}
+			return box.Put(ctx, workspacePath, files)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -320,10 +322,8 @@ func (y *try) start(ctx context.Context, box *sandbox.Sandbox, deadline time.Tim
 	if len(y.plan.command) == 0 {
 		return nil, nil //nolint:nilnil // said above
 	}
-	now := time.Now()
-	left := deadline.Sub(now)
-	if left <= 0 {
-		return nil, errTimeUp
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	if id == "" {
 		var err error
@@ -331,14 +331,13 @@ func (y *try) start(ctx context.Context, box *sandbox.Sandbox, deadline time.Tim
 			return nil, err
 		}
 	}
-	y.journal.write(entry{Exec: &execEntry{ID: id, Started: now}})
-	return box.Exec(ctx, sandbox.ExecSpec{ID: id, Command: y.plan.command, Stdin: y.plan.work.Stdin != ""},
-		sandbox.ExecOptions{Timeout: left, Sink: &y.output})
+	y.journal.write(entry{Exec: &execEntry{ID: id, Started: time.Now()}})
+	return y.begin(ctx, box, sandbox.ExecSpec{ID: id, Command: y.plan.command, Stdin: y.plan.work.Stdin != ""}, allowed.Left)
 }
 
 // feedAndWait writes the standard input and waits for the end. A process that
 // does not read holds up nobody.
-func (y *try) feedAndWait(exec *sandbox.Exec) (sandbox.Result, error) {
+func (y *try) feedAndWait(box *sandbox.Sandbox, exec *sandbox.Exec) (sandbox.Result, error) {
 	input := []byte(y.plan.work.Stdin)
 	if len(input) == 0 {
 		return exec.Wait(y.ctx)
@@ -354,14 +353,18 @@ func (y *try) feedAndWait(exec *sandbox.Exec) (sandbox.Result, error) {
 		const piece = 32 << 10
 		for at < len(input) {
 			next := min(at+piece, len(input))
+			if box.AwaitResume(ctx) != nil {
+				return
+			}
 			y.journal.write(entry{Feeding: int64(next)})
-			if exec.Write(ctx, input[at:next]) != nil {
-				return // it has ended, or closed its input; its verdict tells
+			if err := exec.Write(ctx, input[at:next]); err != nil {
+				y.fedInPart(ctx, exec, err)
+				return // else it has ended, or closed its input; its verdict tells
 			}
 			y.journal.write(entry{Fed: int64(next)})
 			at = next
 		}
-		_ = exec.CloseInput(ctx)
+		_ = unfrozen(ctx, box, func() error { return exec.CloseInput(ctx) })
 	}()
 	result, err := exec.Wait(y.ctx)
 	cancel(errFed)
@@ -410,7 +413,7 @@ func (y *try) fetch(box *sandbox.Sandbox) error {
 		_, err = io.Copy(io.Discard, io.LimitReader(from, filling))
 	}
 	from.CloseWithError(errEnough) //nolint:errcheck // it cannot fail
-	if getErr := <-got; err == nil {
+	if getErr := <-got; err == nil || fault.CodeOf(getErr) == sandbox.CodePaused {
 		err = getErr
 	}
 	y.record.Skipped = append(y.record.Skipped, unpacked.Skipped...)
