@@ -15,6 +15,7 @@ type KillSwitch struct {
 	Root          *string    `json:"root"`
 	Reason        string     `json:"reason"`
 	By            string     `json:"by"`
+	Director      bool       `json:"director"` // it takes one to release it
 	WorkerID      *string    `json:"worker_id"`
 	EngagedAt     time.Time  `json:"engaged_at"`
 	ReleasedAt    *time.Time `json:"released_at"`

@@ -45,6 +45,7 @@ type SwitchBody struct {
 	Root          *string          `json:"root"`
 	Reason        string           `json:"reason"`
 	By            string           `json:"by"`
+	Director      bool             `json:"director" doc:"Whether it takes a director to release it."`
 	WorkerID      *string          `json:"worker_id" doc:"Where it was tripped without a manager."`
 	EngagedAt     time.Time        `json:"engaged_at"`
 	ReleasedAt    *time.Time       `json:"released_at"`
@@ -55,7 +56,7 @@ type SwitchBody struct {
 func switchBody(s *killswitch.Switch) SwitchBody {
 	b := SwitchBody{
 		ID: s.ID, Level: s.Level, Scope: s.Scope, Label: orNull(s.Label), Root: orNull(s.Root), Reason: s.Reason, By: s.By,
-		WorkerID: orNull(s.Worker), EngagedAt: s.At.UTC(),
+		WorkerID: orNull(s.Worker), EngagedAt: s.At.UTC(), Director: s.NeedsDirector(),
 	}
 	if s.Project != 0 {
 		b.ProjectID = &s.Project

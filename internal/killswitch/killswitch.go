@@ -62,6 +62,9 @@ type Switch struct {
 	Reason  string    `json:"reason"`
 	By      string    `json:"by"`
 	At      time.Time `json:"at"`
+	// Director says that who engaged it may re-arm, so that nobody of a lower
+	// rank undoes it.
+	Director bool `json:"director,omitempty"`
 	// Worker is where it was tripped without a manager; "" is through one.
 	Worker string `json:"worker,omitempty"`
 }
@@ -127,6 +130,11 @@ func (s *Switch) Covers(x sandbox.Subject) bool {
 	}
 	return true // a scope that this version does not know stops, rather than not
 }
+
+// NeedsDirector reports whether only one who may re-arm releases it: every kill,
+// what such a one has frozen, and what somebody at a machine has, whose rank
+// nobody knows.
+func (s *Switch) NeedsDirector() bool { return s.Level != Freeze || s.Director || s.Worker != "" }
 
 // State is what is engaged. Seq counts the changes: of two states the one with
 // the higher number is newer.

@@ -14,6 +14,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/killswitch"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/queue"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -129,6 +130,7 @@ func (m *Manager) EngageSwitch(ctx context.Context, one killswitch.Switch) (kill
 		return killswitch.Report{}, err
 	}
 	one.ID, one.By, one.At = job.NewID(), c.ID, m.Now().UTC().Truncate(time.Microsecond)
+	one.Director = c.Commands()
 	if err := one.Check(); err != nil {
 		return killswitch.Report{}, err
 	}
@@ -306,6 +308,9 @@ func (m *Manager) ReleaseSwitch(ctx context.Context, level killswitch.Level, id,
 	if len(release) == 0 {
 		return killswitch.Report{}, fault.New(fault.Conflict, "No such kill switch of level %s is engaged.", level).WithCode("not_engaged")
 	}
+	if err := demandRank(c, release); err != nil {
+		return killswitch.Report{}, err
+	}
 	err = m.Store.Update(ctx, func(tx store.Tx) error {
 		for i := range release {
 			// One that was never written down is, so that nobody engages it again.
@@ -333,6 +338,16 @@ func (m *Manager) ReleaseSwitch(ctx context.Context, level killswitch.Level, id,
 	}
 	m.Logger.Warn("the kill switch is released", "level", level, "switches", len(release), "by", c.ID, "reason", reason)
 	return killswitch.Report{Switch: release[0], Workers: m.pull(ctx)}, nil
+}
+
+// demandRank refuses a release to one of a lower rank than who engaged it.
+func demandRank(c policy.Caller, release []killswitch.Switch) error {
+	for i := range release {
+		if one := &release[i]; one.NeedsDirector() && !c.May(policy.Rearm) {
+			return fault.New(fault.Denied, "The kill switch %s was engaged by %s, and takes a director to release. Name another by its id.", one.ID, one.By).WithCode("director_needed")
+		}
+	}
+	return nil
 }
 
 // tripped engages what was tripped at a worker's machine, once.

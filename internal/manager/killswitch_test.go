@@ -27,12 +27,17 @@ type pulled struct {
 	mu     sync.Mutex
 	states []killswitch.State
 	done   killswitch.Done
+	news   chan struct{} // one token: it was told something
 }
 
 func (p *pulled) Switch(_ context.Context, s killswitch.State) (killswitch.Done, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.states = append(p.states, s)
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
 	return p.done, nil
 }
 
@@ -57,7 +62,7 @@ func register(t *testing.T, m *Manager, id string, tripped ...killswitch.Switch)
 // stopper connects a worker that has a kill switch, until the test ends.
 func stopper(t *testing.T, m *Manager, id string) (*pulled, dispatch.Welcome) {
 	t.Helper()
-	p, w := &pulled{done: killswitch.Done{Killed: 2}}, register(t, m, id)
+	p, w := &pulled{done: killswitch.Done{Killed: 2}, news: make(chan struct{}, 1)}, register(t, m, id)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -280,5 +285,58 @@ func TestATripAtAWorkerIsEngagedForAll(t *testing.T) {
 	}
 	if w := register(t, m, "w2", trip); len(w.Switches.Engaged) != 0 {
 		t.Errorf("one that was released is engaged again: %+v", w.Switches)
+	}
+}
+
+// Two managers over one database follow one switch: what is engaged or released
+// at the one holds at the other within its poll, and its workers are told.
+func TestManagersFollowOneSwitch(t *testing.T) {
+	t.Parallel()
+	address, err := startServer(t).Fresh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := share(t, address), share(t, address)
+	near, _ := stopper(t, one, "near")
+	far, _ := stopper(t, two, "far")
+	comes := func(p *pulled, engaged int) {
+		t.Helper()
+		for len(p.last().Engaged) != engaged {
+			<-p.news
+		}
+	}
+	asks := func(m *Manager) error {
+		_, _, err := m.CreateSandbox(local(), live.Request{})
+		return err
+	}
+	for _, at := range []*Manager{one, two} {
+		report, err := at.EngageSwitch(local(), killswitch.Switch{Level: killswitch.Kill, Scope: killswitch.All, Reason: "fire"})
+		if err != nil || report.Unpersisted != "" {
+			t.Fatalf("engaged %+v, %v", report, err)
+		}
+		comes(near, 1)
+		comes(far, 1)
+		for _, m := range []*Manager{one, two} {
+			if err := asks(m); fault.CodeOf(err) != killswitch.Code {
+				t.Errorf("a sandbox under the switch: %v", err)
+			}
+		}
+		other := one
+		if at == one {
+			other = two
+		}
+		if _, err := other.ReleaseSwitch(local(), killswitch.Kill, "", "it is out"); err != nil {
+			t.Fatal(err)
+		}
+		comes(near, 0)
+		comes(far, 0)
+		for _, m := range []*Manager{one, two} {
+			if err := asks(m); fault.CodeOf(err) == killswitch.Code {
+				t.Errorf("a sandbox after it was released: %v", err)
+			}
+		}
+	}
+	if s, history, err := one.Switches(local()); err != nil || len(s.Engaged) != 0 || len(history) != 2 {
+		t.Errorf("at the end %+v, %d in the history, %v", s, len(history), err)
 	}
 }

@@ -127,6 +127,13 @@ func (c Caller) May(a Action) bool {
 	return slices.Contains(allowed(c.Kind), a)
 }
 
+// Commands reports whether the caller's kind may let go on what was stopped,
+// however its key is narrowed: what it stops is not undone by a lower rank. The
+// manager itself has no rank.
+func (c Caller) Commands() bool {
+	return c.ID != System().ID && slices.Contains(allowed(c.Kind), Rearm)
+}
+
 // Actor is who is said to have done something: the key, where there is one.
 func (c Caller) Actor() string { return cmp.Or(c.Key, c.ID) }
 
