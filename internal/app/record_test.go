@@ -1,12 +1,15 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/aurea-dev/aurea/client"
 )
 
 // What a way in that changes something leaves beside a record of its own.
@@ -215,9 +218,26 @@ func (s *narrator) conflict(steps ...func()) {
 
 func (s *narrator) ofSessions() {
 	const session = "/api/v1/sessions/{session}"
-	id := s.made("id", s.do("POST /api/v1/sessions", `{"prompt":"a prompt of some length"}`))
+	begun := s.do("POST /api/v1/sessions", `{"prompt":"a prompt of some length"}`)
+	id := s.made("id", begun)
+	s.done(s.made("job_id", begun)) // a job that begins wakes a session that is paused
 	for _, verb := range []string{"pause", "resume", "stop"} {
 		s.do("POST "+session+"/"+verb, `{}`, "{session}", id)
+	}
+}
+
+// done waits for the end of a job.
+func (s *narrator) done(job string) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	for e, err := range newClient(s.t, s.base, "").Follow(ctx, client.EventFilter{JobID: job}, 0) {
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if e.Type == "job.completed" || e.Type == "job.failed" {
+			return
+		}
 	}
 }
 
