@@ -32,7 +32,7 @@ import (
 
 // Program is the program behind the commands.
 func Program() cli.Program {
-	return cli.Program{Up: Up, Manager: Manager, Worker: Worker, Bridge: Bridge, OpenAPI: httpapi.Spec, Images: Images, Builds: Builds, Once: Once, Doctor: Doctor, Diagnose: Diagnose, More: moreCommands}
+	return cli.Program{Up: Up, Manager: Manager, Worker: Worker, Bridge: Bridge, OpenAPI: httpapi.Spec, Images: Images, Builds: Builds, Once: Once, Doctor: Doctor, Diagnose: Diagnose, KillLeft: KillLeft, More: moreCommands}
 }
 
 // newLogger makes the one logger of a process.

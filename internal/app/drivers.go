@@ -133,6 +133,16 @@ func makeState(cfg *config.Config, state string) error {
 	return nil
 }
 
+func stateDir(cfg *config.Config, driver string) string {
+	return filepath.Join(cfg.SandboxBase, "driver", driver)
+}
+
+// KillLeft ends every sandbox that workers of this folder have left, whichever
+// driver made it: that of the settings may be another by now.
+func KillLeft(ctx context.Context, cfg *config.Config) error {
+	return errors.Join(gvisor.KillLeft(ctx, stateDir(cfg, gvisor.Name)), docker.KillLeft(ctx, stateDir(cfg, docker.Name), cfg.DockerHost))
+}
+
 // openDrivers opens the driver that is asked for.
 func openDrivers(ctx context.Context, cfg *config.Config, log *slog.Logger) (map[string]sandbox.Driver, func(), error) {
 	left := newChores(ctx, log)
@@ -142,7 +152,7 @@ func openDrivers(ctx context.Context, cfg *config.Config, log *slog.Logger) (map
 		known := strings.Join(slices.Sorted(maps.Keys(all)), ", ")
 		return nil, nil, fault.Field("--driver/AUREA_DRIVER", "%q is not a driver; the drivers are %s", cfg.Driver, known).WithCode("bad_setting")
 	}
-	state := filepath.Join(cfg.SandboxBase, "driver", cfg.Driver)
+	state := stateDir(cfg, cfg.Driver)
 	if err := makeState(cfg, state); err != nil {
 		return nil, nil, err
 	}

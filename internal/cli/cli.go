@@ -40,6 +40,8 @@ type Program struct {
 	// Doctor looks at this machine; Diagnose packs what support needs to know.
 	Doctor   func(ctx context.Context, s Start) doctor.Report
 	Diagnose func(ctx context.Context, s Start, logs []string, w io.Writer) error
+	// KillLeft ends what a worker has left on this machine that does not run.
+	KillLeft func(ctx context.Context, cfg *config.Config) error
 	// Images opens the images of this machine.
 	Images func(cfg *config.Config) (*image.Store, error)
 	// Once runs a server for as long as use takes, which gets its address; nil

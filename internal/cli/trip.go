@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (inv *invocation) tripCommand() *cobra.Command {
 	var freeze bool
 	cmd := &cobra.Command{
 		Use: "trip [REASON]", Short: "Stop everything on this machine, without asking a manager",
-		Long: "Puts the file named trip into the worker's folder and signals the worker, which kills every sandbox here and tells the manager when it can be reached. It works while manager and database are away. Where no worker runs, the next that is started kills what it finds before it does anything else.",
+		Long: "Puts the file named trip into the worker's folder and signals the worker, which kills every sandbox here and tells the manager when it can be reached. It works while manager and database are away. Where no worker runs, the command itself kills what one has left, and the next that is started begins nothing.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := inv.load(cmd, config.Worker)
 			if err != nil {
@@ -37,7 +38,7 @@ func (inv *invocation) tripCommand() *cobra.Command {
 			if freeze {
 				level = "freeze"
 			}
-			return inv.trip(cmd, cfg.SandboxBase, level, strings.Join(args, " "))
+			return inv.trip(cmd, cfg, level, strings.Join(args, " "))
 		},
 	}
 	offer(cmd, config.Flags(config.Worker))
@@ -45,7 +46,8 @@ func (inv *invocation) tripCommand() *cobra.Command {
 	return cmd
 }
 
-func (inv *invocation) trip(cmd *cobra.Command, base, level, reason string) error {
+func (inv *invocation) trip(cmd *cobra.Command, cfg *config.Config, level, reason string) error {
+	base := cfg.SandboxBase
 	by := "machine"
 	if u, err := user.Current(); err == nil {
 		by = u.Username + " at the machine"
@@ -66,11 +68,28 @@ func (inv *invocation) trip(cmd *cobra.Command, base, level, reason string) erro
 		return err
 	}
 	if !runs {
-		_, err := fmt.Fprintln(inv.Out, "no worker runs here; the next that is started stops everything before it does anything else")
-		return err
+		return inv.tripAlone(cmd.Context(), cfg, level)
 	}
 	return inv.awaitTripped(cmd, path)
 }
+
+// tripAlone stops what a worker has left that does not run any more. The file
+// stays for the next one, which tells the managers.
+func (inv *invocation) tripAlone(ctx context.Context, cfg *config.Config, level string) error {
+	if level != "kill" {
+		return fault.New(fault.Unavailable, "no worker runs here that could freeze anything; the next that is started does so first. Without --freeze, what is left is killed now")
+	}
+	began := time.Now()
+	bounded, cancel := context.WithTimeoutCause(ctx, tripTime, errSlowTrip)
+	defer cancel()
+	if err := inv.program.KillLeft(bounded, cfg); err != nil {
+		return fmt.Errorf("kill what a worker has left: %w", err)
+	}
+	_, err := fmt.Fprintf(inv.Out, "no worker runs here; everything that one has left has ended (%s), and the next that is started begins nothing\n", time.Since(began).Round(time.Millisecond))
+	return err
+}
+
+var errSlowTrip = fault.New(fault.Unavailable, "not everything has ended within %s", tripTime)
 
 // signalWorker signals the worker that holds the lock of the folder, if one does:
 // then the number in it is that of a process that lives.

@@ -2,22 +2,85 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// alive counts the processes that are sandboxes of this pair.
-func (p *pair) alive() (n int) {
-	for _, args := range processes() {
+// sandboxes are the processes that are sandboxes of this pair.
+func (p *pair) sandboxes() (pids []int) {
+	for pid, args := range processes() {
 		if len(args) > 0 && strings.HasPrefix(args[0], "runsc-sandbox") && strings.Contains(strings.Join(args, " "), p.folder) {
-			n++
+			pids = append(pids, pid)
 		}
 	}
-	return n
+	return pids
+}
+
+// alive counts them.
+func (p *pair) alive() int { return len(p.sandboxes()) }
+
+// exits waits for the exits of processes on the host, as the kernel tells them.
+type exits struct {
+	fds  []unix.PollFd
+	last chan time.Time // gets the moment of the last one
+	err  error
+}
+
+// watchExits begins to watch all sandboxes of this pair.
+func (p *pair) watchExits() *exits {
+	p.t.Helper()
+	x := &exits{last: make(chan time.Time, 1)}
+	for _, pid := range p.sandboxes() {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		x.fds = append(x.fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+	}
+	go x.watch()
+	return x
+}
+
+func (x *exits) watch() {
+	defer close(x.last)
+	open := slices.Clone(x.fds)
+	for begun := time.Now(); len(open) > 0 && x.err == nil; {
+		_, err := unix.Poll(open, int(time.Second.Milliseconds()))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			x.err = err
+		}
+		open = slices.DeleteFunc(open, func(f unix.PollFd) bool { return f.Revents&unix.POLLIN != 0 })
+		if time.Since(begun) > patience {
+			x.err = fmt.Errorf("%d of %d have not exited", len(open), len(x.fds))
+		}
+	}
+	if x.err == nil {
+		x.last <- time.Now()
+	}
+}
+
+// await returns the moment of the last exit.
+func (x *exits) await(t *testing.T) time.Time {
+	t.Helper()
+	last, all := <-x.last
+	for _, f := range x.fds {
+		_ = unix.Close(int(f.Fd))
+	}
+	if !all {
+		t.Fatal(x.err)
+	}
+	return last
 }
 
 // TestTheKillSwitchOverRealSandboxes kills live sandboxes with jobs under way and
@@ -44,13 +107,16 @@ func TestTheKillSwitchOverRealSandboxes(t *testing.T) {
 		return n > boxes, fmt.Sprint(n, " live")
 	})
 
+	seen := p.watchExits()
 	began := time.Now()
 	report := p.pull("", map[string]any{"level": "kill", "scope": "all", "reason": "fire"})
-	eventually(t, "all are dead", func() (bool, string) {
-		n := p.alive()
-		return n == 0, fmt.Sprint(n, " live")
-	})
-	t.Logf("killed %d of %d sandboxes and %d jobs, seen within %s", report.Killed, boxes, jobs, time.Since(began))
+	answered := time.Since(began)
+	last := seen.await(t)
+	t.Logf("killed %d sandboxes, %d of them kept, beside %d jobs: the last of %d processes exited after %s, the answer came after %s",
+		report.Killed, boxes, jobs, len(seen.fds), last.Sub(began).Round(time.Millisecond/10), answered.Round(time.Millisecond/10))
+	if n := p.alive(); n != 0 {
+		t.Errorf("%d live after the last exit", n)
+	}
 	if report.Killed < boxes || !report.Persisted || len(report.Unreachable) != 0 {
 		t.Errorf("the kill switch answered %+v", report)
 	}

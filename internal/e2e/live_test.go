@@ -81,9 +81,9 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-func (p *pair) startManager() {
+func (p *pair) startManager(env ...string) {
 	p.t.Helper()
-	m, err := start([]string{"AUREA_LISTEN_FD=3", "AUREA_DATA=" + filepath.Join(p.folder, "data")}, p.sock, "manager")
+	m, err := start(append([]string{"AUREA_LISTEN_FD=3", "AUREA_DATA=" + filepath.Join(p.folder, "data")}, env...), p.sock, "manager")
 	if err == nil {
 		p.manager = m
 		err = m.expect("manager serves")

@@ -3,6 +3,10 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -10,6 +14,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/aurea-dev/aurea/internal/driver/roster"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -38,6 +43,28 @@ func (d *Driver) KillAll(ctx context.Context, ids []string) error {
 		}
 	})
 	return errors.Join(append(errs, halted)...)
+}
+
+// KillLeft ends every sandbox of a state folder, as KillAll does, without opening
+// the driver: it needs no more than the engine. A folder that is not there has
+// none.
+func KillLeft(ctx context.Context, stateDir, host string) error {
+	dir, err := filepath.Abs(stateDir)
+	if err != nil {
+		return fmt.Errorf("find the state folder: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "box")); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	d := &Driver{roster: roster.New[*Box](Name, handleVersion, filepath.Join(dir, "box"))}
+	if d.id, err = stateID(dir); err != nil {
+		return err
+	}
+	if d.api, err = dial(host); err != nil {
+		return err
+	}
+	defer func() { _ = d.api.Close() }()
+	return d.KillAll(ctx, nil)
 }
 
 // each does something for every container, several at a time.

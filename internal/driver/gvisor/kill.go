@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 
+	"github.com/aurea-dev/aurea/internal/driver/roster"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -35,6 +38,25 @@ func (d *Driver) KillAll(ctx context.Context, ids []string) error {
 		all = append(all, b.awaitDeath(ctx))
 	}
 	return errors.Join(append(all, d.killHalfMade(ctx, ids))...)
+}
+
+// KillLeft ends every sandbox of a state folder, as KillAll does, without opening
+// the driver: it needs neither binaries nor images nor a worker. A folder that is
+// not there has none.
+func KillLeft(ctx context.Context, stateDir string) error {
+	dir, err := filepath.Abs(stateDir)
+	if err != nil {
+		return fmt.Errorf("find the state folder: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "box")); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	d := &Driver{boot: boot, roster: roster.New[*Box](Name, handleVersion, filepath.Join(dir, "box"))}
+	return d.KillAll(ctx, nil)
 }
 
 // killBoxes sends those that were met their end, but for some.
