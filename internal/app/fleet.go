@@ -22,5 +22,5 @@ func fleetTerms(cfg *config.Config, figures *metric.Metrics) (t manager.FleetTer
 	if err != nil {
 		return t, err
 	}
-	return manager.FleetTerms{Keys: keys, Silence: cfg.Fleet.Heartbeat, Validity: cfg.Fleet.Validity, Observe: func(e papers.Enforcement) { figures.Enforced(e.Breach != "") }}, nil
+	return manager.FleetTerms{Keys: keys, Silence: cfg.Fleet.Heartbeat, Validity: cfg.Fleet.Validity, Observe: func(e papers.Enforcement) { figures.Enforced(e.Breach != "") }, Fired: figures.Fired}, nil
 }

@@ -76,6 +76,11 @@ const (
 	FleetReleased    Type = "fleet.released"
 	FleetContract    Type = "fleet.contract" // made or changed
 	FleetKey         Type = "fleet.key"      // made or revoked
+	FleetSuspended   Type = "fleet.suspended"
+	FleetRevived     Type = "fleet.revived"
+	FleetPreserved   Type = "fleet.preserved" // what there is of it was put aside
+	FleetTrigger     Type = "fleet.trigger"   // made, changed or removed
+	FleetFired       Type = "fleet.fired"     // a trigger fired, or what it began is over
 
 	RunCreated    Type = "run.created" // of one that waits; who waits for one on a connection sees its start first
 	RunStarted    Type = "run.started"

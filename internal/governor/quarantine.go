@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/event"
@@ -158,7 +159,7 @@ func (g *Governor) Release(ctx context.Context, id, resolution string) (manifest
 			now := g.now()
 			w.Quarantine.Status, w.Quarantine.ResolvedAt, w.Quarantine.Resolution = manifest.Released, &now, clip(resolution)
 			w.Quarantine.Restrictions = manifest.Restrictions{NetworkRestricted: true}
-			w.HeartbeatAt = now // it could not speak
+			w.HeartbeatAt, w.RevivedAt, w.SuspendedAt = now, now, time.Time{} // it could not speak
 		}
 		return nil
 	})
@@ -220,16 +221,20 @@ func (g *Governor) Forensic(ctx context.Context, id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.Quarantine == nil || w.Quarantine.Bundle == nil || w.Quarantine.Bundle.Record == "" {
+	bundle := w.Bundle // the later one, where there are two
+	if bundle == nil && w.Quarantine != nil {
+		bundle = w.Quarantine.Bundle
+	}
+	if bundle == nil || bundle.Record == "" {
 		return nil, fault.New(fault.NotFound, "Nothing was put aside of the worker %s.", id)
 	}
-	b, _, err := g.Blobs.Open(ctx, w.Quarantine.Bundle.Record)
+	b, _, err := g.Blobs.Open(ctx, bundle.Record)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = b.Close() }()
 	text, err := io.ReadAll(io.LimitReader(b, maxForensic))
-	if err == nil && blob.Digest(text) != w.Quarantine.Bundle.Record {
+	if err == nil && blob.Digest(text) != bundle.Record {
 		err = fault.New(fault.Internal, "what was put aside of %s has another digest than was written down", id)
 	}
 	return text, err

@@ -123,7 +123,7 @@ func (g *Governor) Reap(ctx context.Context, silent time.Duration) ([]string, er
 		return nil, err
 	}
 	for i := range list {
-		if w := &list[i]; sees(c, w) && (!w.Quarantined() || !w.Quarantine.Restrictions.TaskExecutionPaused) {
+		if w := &list[i]; sees(c, w) && !w.Still() {
 			stale = append(stale, *w)
 		}
 	}
@@ -146,7 +146,7 @@ func (g *Governor) condemn(ctx context.Context, list []manifest.Worker, before t
 		stale = nil
 		for i := range list {
 			w, err := tx.Fleet().Get(ctx, list[i].ID())
-			if fault.Is(err, fault.NotFound) || err == nil && (w.State != manifest.Running || !w.HeartbeatAt.Before(before)) {
+			if fault.Is(err, fault.NotFound) || err == nil && (w.State != manifest.Running || !w.HeartbeatAt.Before(before) || w.Still()) {
 				continue
 			}
 			if err != nil {

@@ -22,6 +22,11 @@ func (k *Keeper) mine(ctx context.Context, s *live.Sandbox) bool {
 	return fault.CodeOf(err) != CodeElsewhere
 }
 
+// Tends reports whether what has its time is this manager's to do for a sandbox.
+// Of the managers that share a database it is one's at a time, but for the moment
+// in which a worker goes from one to another.
+func (k *Keeper) Tends(ctx context.Context, s *live.Sandbox) bool { return k.mine(ctx, s) }
+
 // endAsked ends the sandboxes of the workers here that another manager was
 // asked to end. Managers do not talk: it is written down that they are to end.
 func (k *Keeper) endAsked(ctx context.Context) error {

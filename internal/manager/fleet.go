@@ -7,6 +7,8 @@ import (
 	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/trigger"
+	"github.com/aurea-dev/aurea/internal/watchman"
 )
 
 // FleetTerms is how the fleet is governed; 0 is a sensible time.
@@ -16,8 +18,10 @@ type FleetTerms struct {
 	// Silence is how long a worker may send no heartbeat, Validity how long a
 	// manifest can be used.
 	Silence, Validity time.Duration
-	// Observe is told of what is measured; nil is nobody.
+	// Observe is told of what is measured, Fired of what triggers did; nil is
+	// nobody.
 	Observe func(manifest.Enforcement)
+	Fired   func(trigger.Kind, trigger.Outcome)
 }
 
 // newGovernor makes the part that governs the fleet.
@@ -37,13 +41,23 @@ func (m *Manager) newGovernor(t FleetTerms) (*governor.Governor, error) {
 	}), nil
 }
 
-// fleet forgets workers of the fleet that ended long ago.
+// newWatchman makes the part that watches the fleet by triggers.
+func (m *Manager) newWatchman(t FleetTerms) *watchman.Watchman {
+	return watchman.New(watchman.Config{Store: m.Store, Fleet: m.Fleet, Sandboxes: m.Keeper, Now: m.Now, Logger: m.Logger, Observe: t.Fired})
+}
+
+// fleet forgets workers of the fleet that ended long ago, and what triggers did
+// then.
 func (p *pass) fleet(ctx context.Context) error {
 	before, ok := p.cutoff(p.m.Retention.Jobs)
 	for ok && !p.dry {
 		var n int64
 		err := p.write(ctx, func(tx store.Tx) (err error) {
-			n, err = tx.Fleet().Forget(ctx, before, governor.MaxHistory, forgetBatch)
+			if n, err = tx.Fleet().Forget(ctx, before, governor.MaxHistory, forgetBatch); err != nil {
+				return err
+			}
+			fired, err := tx.Firings().Forget(ctx, before, watchman.MaxFirings, forgetBatch)
+			n = max(n, fired)
 			return err
 		})
 		if err != nil {
@@ -54,15 +68,20 @@ func (p *pass) fleet(ctx context.Context) error {
 	return nil
 }
 
-// fleetBlobs crosses out of the list what was put aside of workers under
-// quarantine.
+// fleetBlobs crosses out of the list what was put aside of workers.
 func (p *pass) fleetBlobs(ctx context.Context, unwanted map[string]int64) error {
 	return p.m.Store.View(ctx, func(tx store.Tx) error {
 		list, err := tx.Fleet().List(ctx, store.FleetFilter{Bundled: true, Limit: governor.MaxHistory + manifest.MaxReplicas})
 		for i := range list {
-			if q := list[i].Quarantine; q != nil && q.Bundle != nil {
-				delete(unwanted, q.Bundle.Record)
-				delete(unwanted, q.Bundle.Files)
+			bundles := []*manifest.Bundle{list[i].Bundle}
+			if q := list[i].Quarantine; q != nil {
+				bundles = append(bundles, q.Bundle)
+			}
+			for _, b := range bundles {
+				if b != nil {
+					delete(unwanted, b.Record)
+					delete(unwanted, b.Files)
+				}
 			}
 		}
 		return err

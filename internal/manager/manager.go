@@ -28,6 +28,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trace"
 	"github.com/aurea-dev/aurea/internal/wake"
+	"github.com/aurea-dev/aurea/internal/watchman"
 )
 
 // Config is what a manager is made of.
@@ -74,8 +75,9 @@ type Manager struct {
 	Machines *machinist.Machinist
 	// Sessions looks after sessions.
 	Sessions *lifecycle.Lifecycle
-	// Fleet governs the fleet.
+	// Fleet governs the fleet, Triggers watches it.
 	Fleet    *governor.Governor
+	Triggers *watchman.Watchman
 	outputs  *outputs
 	sessions *sessions
 	switches *switches
@@ -133,6 +135,7 @@ func New(cfg Config) (*Manager, error) {
 	m.Sessions = m.newSessions(cfg.SessionTerms)
 	var err error
 	m.Fleet, err = m.newGovernor(cfg.FleetTerms)
+	m.Triggers = m.newWatchman(cfg.FleetTerms)
 	return m, err
 }
 
@@ -156,6 +159,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		func() error { return m.Machines.Start(ctx) },
 		func() error { return m.Sessions.Start(ctx) },
 		func() error { return m.Fleet.Start(ctx) },
+		func() error { return m.Triggers.Start(ctx) },
 	} {
 		if err := m.patiently(ctx, step); err != nil {
 			return fmt.Errorf("start manager: %w", err)
@@ -187,6 +191,7 @@ func (m *Manager) Stop() {
 	m.stop(errStopped)
 	m.Runner.Stop() // before the streams close: what is at workers is not lost
 	m.Sessions.Stop()
+	m.Triggers.Stop() // before the governor, which it asks
 	m.Fleet.Stop()
 	m.Machines.Stop() // before the keeper, which it asks
 	m.Keeper.Stop()

@@ -70,8 +70,24 @@ type Worker struct {
 	EndedAt      time.Time
 	UpdatedAt    time.Time
 
+	// SuspendedAt is since when it is frozen, until it is revived; zero is that it
+	// is not. RevivedAt is when it was last let go on.
+	SuspendedAt time.Time
+	RevivedAt   time.Time
+
 	// Quarantine is the one that it is under, or was last.
 	Quarantine *Quarantine
+	// Bundle is what was put aside of it before a trigger ended it.
+	Bundle *Bundle
+}
+
+// Suspended reports whether it is frozen until it is revived.
+func (w *Worker) Suspended() bool { return !w.SuspendedAt.IsZero() }
+
+// Still reports whether its work stands still by the law, so that it can neither
+// speak nor break a bound.
+func (w *Worker) Still() bool {
+	return w.Suspended() || w.Quarantined() && w.Quarantine.Restrictions.TaskExecutionPaused
 }
 
 // ID returns its id.
@@ -94,8 +110,8 @@ func (w *Worker) Quarantined() bool {
 	return w.Quarantine != nil && w.Quarantine.Status == QuarantineOn
 }
 
-// Standing is how a worker is shown in a list: ACTIVE, QUARANTINED, EXPIRED, or
-// its state in capitals.
+// Standing is how a worker is shown in a list: ACTIVE, QUARANTINED, SUSPENDED,
+// EXPIRED, or its state in capitals.
 func (w *Worker) Standing(now time.Time) string {
 	switch {
 	case w.State == Ended:
@@ -104,6 +120,8 @@ func (w *Worker) Standing(now time.Time) string {
 		return "ISSUED"
 	case w.Quarantined():
 		return "QUARANTINED"
+	case w.Suspended():
+		return "SUSPENDED"
 	case !w.ExpiresAt.IsZero() && !w.ExpiresAt.After(now):
 		return "EXPIRED"
 	}

@@ -39,6 +39,7 @@ type Metrics struct {
 	failures prometheus.Counter
 	views    prometheus.Histogram
 	enforced *prometheus.CounterVec
+	fired    *prometheus.CounterVec
 }
 
 // other stands for every value of a label that is one too many.
@@ -54,8 +55,8 @@ func fine() []float64 {
 
 // New makes the figures of a manager of the given version.
 func New(version string) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), runs: newRunFigures(), enforced: newEnforced()}
-	m.registry.MustRegister(append(m.runs.collectors(), m.enforced)...)
+	m := &Metrics{registry: prometheus.NewRegistry(), runs: newRunFigures(), enforced: newEnforced(), fired: newFired()}
+	m.registry.MustRegister(append(m.runs.collectors(), m.enforced, m.fired)...)
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}

@@ -48,6 +48,11 @@ type Fleet interface {
 	Fallen(ctx context.Context, limit int) ([]manifest.Worker, error)
 	// Passing returns those that are launching or ending since before.
 	Passing(ctx context.Context, before time.Time, limit int) ([]manifest.Worker, error)
+	// Running returns running ones, in no order that matters.
+	Running(ctx context.Context, limit int) ([]manifest.Worker, error)
+	// Commands counts the commands in the sandboxes of running ones that began or
+	// ended since, by sandbox. Those that did not end well have failed.
+	Commands(ctx context.Context, since time.Time) (map[string]Commands, error)
 	// Forget removes ended ones, at most limit: those that ended before, and
 	// those beyond the newest most.
 	Forget(ctx context.Context, before time.Time, most, limit int) (int64, error)

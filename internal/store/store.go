@@ -96,6 +96,8 @@ type Tx interface {
 	Sessions() Sessions
 	Contracts() Contracts
 	Fleet() Fleet
+	Triggers() Triggers
+	Firings() Firings
 	Switches() Switches
 	History() History
 	Audit() Audit

@@ -36,6 +36,15 @@ const (
 	fleetTrim = `DELETE FROM fleet_worker WHERE id IN (SELECT id FROM fleet_worker
 		WHERE ended_at > 0 ORDER BY ended_at DESC, id LIMIT $1 + 0 OFFSET $2 + 0)`
 
+	// A command that began since a time is open, or has ended since: so no index
+	// of the beginnings is needed, which every command would have to pay for. No
+	// text in the body can look like a verdict, since its quotes are escaped.
+	fleetRuns  = `EXISTS (SELECT 1 FROM fleet_worker WHERE fleet_worker.sandbox_id = exec.sandbox_id AND fleet_worker.state = 'running')`
+	fleetBegun = `SELECT sandbox_id, COUNT(*), 0, 0 FROM exec WHERE ended_at = 0 AND created_at >= $1 AND ` + fleetRuns + ` GROUP BY sandbox_id`
+	fleetDone  = `SELECT sandbox_id, COUNT(CASE WHEN created_at >= $1 THEN 1 END), COUNT(*), COUNT(CASE WHEN body NOT LIKE '%"verdict":"ok"%' THEN 1 END)
+		FROM exec WHERE ended_at > 0 AND ended_at >= $1 AND ` + fleetRuns + ` GROUP BY sandbox_id`
+	fleetRunning = fleetSelect + ` WHERE state = 'running' ORDER BY heartbeat_at, id LIMIT $1 + 0`
+
 	defaultFleet = 1000
 )
 
@@ -151,13 +160,16 @@ type fleetBody struct {
 	Started    int64                `json:"started,omitempty"`
 	Spawned    int64                `json:"spawned,omitempty"`
 	Expires    int64                `json:"expires,omitempty"`
+	Suspended  int64                `json:"suspended,omitempty"`
+	Revived    int64                `json:"revived,omitempty"`
+	Bundle     *manifest.Bundle     `json:"bundle,omitempty"`
 	Quarantine *manifest.Quarantine `json:"quarantine,omitempty"`
 }
 
 func fleetText(w *manifest.Worker) (string, error) {
 	body, err := json.Marshal(fleetBody{
 		Reason: w.Reason, Registered: micros(w.RegisteredAt), Started: micros(w.StartedAt), Spawned: micros(w.SpawnedAt),
-		Expires: micros(w.ExpiresAt), Quarantine: w.Quarantine,
+		Expires: micros(w.ExpiresAt), Suspended: micros(w.SuspendedAt), Revived: micros(w.RevivedAt), Bundle: w.Bundle, Quarantine: w.Quarantine,
 	})
 	if err != nil {
 		return "", fmt.Errorf("encode a worker of the fleet: %w", err)
@@ -269,6 +281,30 @@ func (t fleet) Passing(ctx context.Context, before time.Time, limit int) ([]mani
 	return t.some(ctx, "list workers on their way", fleetPassing, micros(before), max(limit, 0))
 }
 
+func (t fleet) Running(ctx context.Context, limit int) ([]manifest.Worker, error) {
+	return t.some(ctx, "list running workers", fleetRunning, max(limit, 0))
+}
+
+func (t fleet) Commands(ctx context.Context, since time.Time) (map[string]store.Commands, error) {
+	counts := map[string]store.Commands{}
+	for _, query := range []string{fleetBegun, fleetDone} {
+		err := t.q.Query(ctx, func(row Row) error {
+			var id string
+			var n store.Commands
+			if err := row.Scan(&id, &n.Begun, &n.Ended, &n.Failed); err != nil {
+				return err
+			}
+			c := counts[id]
+			counts[id] = store.Commands{Begun: c.Begun + n.Begun, Ended: c.Ended + n.Ended, Failed: c.Failed + n.Failed}
+			return nil
+		}, query, micros(since))
+		if err != nil {
+			return nil, fmt.Errorf("count the commands of the fleet: %w", err)
+		}
+	}
+	return counts, nil
+}
+
 func (t fleet) Forget(ctx context.Context, before time.Time, most, limit int) (int64, error) {
 	old, err := t.q.Exec(ctx, fleetForget, micros(before), max(limit, 0))
 	if err != nil {
@@ -302,6 +338,7 @@ func scanFleet(row Row) (w manifest.Worker, err error) {
 	m.Depth, m.IssuedAt, m.State, m.Resources, m.Signature = int(depth), timeOf(issued), paper.State, paper.Resources, paper.Signature
 	w.Terms.Until, w.Reason, w.Quarantine = timeOf(paper.Until), body.Reason, body.Quarantine
 	w.RegisteredAt, w.StartedAt, w.SpawnedAt, w.ExpiresAt = timeOf(body.Registered), timeOf(body.Started), timeOf(body.Spawned), timeOf(body.Expires)
+	w.SuspendedAt, w.RevivedAt, w.Bundle = timeOf(body.Suspended), timeOf(body.Revived), body.Bundle
 	w.HeartbeatAt, w.UpdatedAt, w.EndedAt = timeOf(heartbeat), timeOf(updated), timeOf(ended)
 	return w, nil
 }

@@ -88,6 +88,7 @@ func testFleet(t *testing.T, db Database) {
 		Notes: []manifest.Note{{At: moment(2), By: odd, Text: odd}}, Restrictions: manifest.Restrictions{ReplicationBlocked: true, TaskExecutionPaused: true},
 		Bundle: &manifest.Bundle{At: moment(1), Record: "r", Files: "f", Snapshot: "s", Missing: odd},
 	}
+	w.SuspendedAt, w.RevivedAt, w.Bundle = moment(9), moment(10), &manifest.Bundle{At: moment(2), Record: "r2"}
 	update(t, s, func(tx store.Tx) error { return tx.Fleet().Put(ctx, w) })
 	equal(t, "after its end", view(t, s, get), *w)
 }

@@ -1,0 +1,189 @@
+// Package watchman is the manager's side of triggers: it keeps them, measures the
+// workers of the fleet, and has done what a trigger says when one fires. Every
+// firing is written down, with its record in the audit, before anything is done
+// because of it, so that a manager that is killed in between goes on with it.
+//
+// What follows from a value is trigger's to say; ending, freezing and quarantine
+// are the governor's.
+package watchman
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/governor"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/trigger"
+)
+
+// Fleet is who has done what a trigger says.
+type Fleet interface {
+	Worker(ctx context.Context, id string) (manifest.Worker, error)
+	Kill(ctx context.Context, id, reason string) (w manifest.Worker, killed bool, err error)
+	Quarantine(ctx context.Context, id string, s governor.Suspicion) (manifest.Worker, error)
+	Suspend(ctx context.Context, id, reason string) (manifest.Worker, error)
+	Preserve(ctx context.Context, id string) (manifest.Worker, error)
+}
+
+// Sandboxes has the sandboxes of the fleet.
+type Sandboxes interface {
+	// Tends says whether a sandbox is this manager's to look after.
+	Tends(ctx context.Context, s *live.Sandbox) bool
+	SandboxStats(ctx context.Context, id string) (live.Stats, error)
+	PauseSandbox(ctx context.Context, id string, how live.Paused) (live.Sandbox, error)
+	SignalExec(ctx context.Context, id string, signal int, tree bool) error
+}
+
+// Config is what a Watchman is made of.
+type Config struct {
+	Store     store.Store
+	Fleet     Fleet
+	Sandboxes Sandboxes
+	Now       func() time.Time
+	Logger    *slog.Logger
+	// Observe is told of what came of each firing; nil is nobody.
+	Observe func(trigger.Kind, trigger.Outcome)
+}
+
+const (
+	rhythm      = time.Second // between looks
+	together    = 16          // workers that are measured, or acted upon, at a time
+	measureTime = 2 * time.Second
+	signalTime  = 5 * time.Second
+	// patience is how long an end that fails is tried again before the firing
+	// counts as failed. The governor goes on with it all the same.
+	patience = 5 * time.Minute
+	maxOpen  = 1000 // firings that are looked at in one look
+	batch    = 100  // judgements in one transaction
+	// MaxFirings is how many firings are remembered.
+	MaxFirings = 10_000
+)
+
+// Watchman watches the fleet.
+type Watchman struct {
+	Config
+	meters meters
+	turns  chan struct{}
+	wake   chan struct{}
+
+	mu    sync.Mutex
+	stop  context.CancelCauseFunc
+	loop  sync.WaitGroup
+	acts  sync.WaitGroup
+	busy  map[string]bool // firings and workers that somebody here is at
+}
+
+var errStopped = errors.New("the manager is stopping")
+
+// New makes a Watchman. It looks by itself after Start.
+func New(cfg Config) *Watchman {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(trigger.Kind, trigger.Outcome) {}
+	}
+	return &Watchman{Config: cfg, meters: meters{}, turns: make(chan struct{}, together), wake: make(chan struct{}, 1), busy: map[string]bool{}}
+}
+
+// Start begins to look after the fleet.
+func (w *Watchman) Start(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	life, stop := context.WithCancelCause(policy.With(context.WithoutCancel(ctx), policy.System()))
+	w.stop = stop
+	w.loop.Go(func() { w.run(life) })
+	return nil
+}
+
+// Stop ends what Start began and waits for it. Firings that are under way are
+// gone on with after the next Start.
+func (w *Watchman) Stop() {
+	w.mu.Lock()
+	stop := w.stop
+	w.stop = nil
+	w.mu.Unlock()
+	if stop != nil {
+		stop(errStopped)
+		w.loop.Wait()
+		w.Settle()
+	}
+}
+
+func (w *Watchman) run(ctx context.Context) {
+	tick := time.NewTicker(rhythm)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-w.wake:
+		}
+		if err := w.Look(ctx); err != nil && ctx.Err() == nil {
+			w.Logger.Error("could not look after the triggers of the fleet", "error", err)
+		}
+	}
+}
+
+// Settle waits until everything is done that looks have begun.
+func (w *Watchman) Settle() { w.acts.Wait() }
+
+// soon makes the next look come at once.
+func (w *Watchman) soon() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // it comes already
+	}
+}
+
+// now is the time, as exactly as it is kept.
+func (w *Watchman) now() time.Time { return w.Now().UTC().Truncate(time.Microsecond) }
+
+// begin does something aside, unless somebody here is at that name already.
+func (w *Watchman) begin(name string, do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy[name] {
+		return
+	}
+	w.busy[name] = true
+	w.acts.Go(func() {
+		w.turns <- struct{}{}
+		defer func() {
+			<-w.turns
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.busy, name)
+		}()
+		do()
+	})
+}
+
+var errNoCaller = fault.New(fault.Unauthenticated, "nobody is known to ask")
+
+func caller(ctx context.Context) (policy.Caller, error) {
+	c, ok := policy.From(ctx)
+	if !ok {
+		return policy.Caller{}, errNoCaller
+	}
+	return c, nil
+}
+
+// actor is who is said to have done something.
+func actor(ctx context.Context) string {
+	if c, ok := policy.From(ctx); ok {
+		return c.ID
+	}
+	return policy.System().ID
+}
