@@ -245,7 +245,7 @@ func (d *doors) path(pattern string, theirs bool) (method, path string) {
 		id = ids["machine"]
 	}
 	path = strings.NewReplacer("{id}", id, "{sandbox}", ids["sandbox"], "{exec}", ids["exec"], "{snapshot}", ids["snapshot"], "{session}", ids["session"],
-		"{app}", ids["app"], "{worker}", ids["worker"], "{port}", "80", "{name...}", "x", "{key}", "k", "{sha256}", strings.Repeat("0", 64), "{$}", "").Replace(path)
+		"{app}", ids["app"], "{worker}", ids["worker"], "{port}", "80", "{name...}", "x", "{key}", "k", "{trigger}", "t", "{preset}", "none", "{sha256}", strings.Repeat("0", 64), "{$}", "").Replace(path)
 	return method, path + queries()[pattern]
 }
 
@@ -271,7 +271,7 @@ func bodies() map[string]string {
 		box + "/sync/resolve": `{"path":"x","keep":"sandbox"}`, box + "/files/patch": "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n",
 		"POST /api/v1/sessions/{session}/continue": `{"prompt":"a prompt of some length"}`, "POST /api/v1/sessions/{session}/exec": `{"command":["true"]}`,
 		it: `{"config":{"image":"host"}}`, it + "/exec": `{"command":["true"]}`, it + "/signal": `{"signal":"SIGTERM"}`, it + "/metadata/{key}": `{"value":"x"}`,
-		"POST /v1/apps/{app}/machines": `{"config":{"image":"host"}}`, "POST /api/v1/jobs/{id}/assign": `{"model":"m"}`,
+		"POST /v1/apps/{app}/machines": `{"config":{"image":"host"}}`, "POST /api/v1/jobs/{id}/assign": `{"model":"m"}`, "POST /api/v1/fleet/workers/{worker}/fire": `{"trigger_id":"t"}`,
 	}
 }
 

@@ -207,7 +207,7 @@ func managerDoor(s cli.Start, mg *managing, log *slog.Logger) (*httpapi.API, *wi
 		return nil, nil, err
 	}
 	api, err := httpapi.New(httpapi.Config{
-		Manager: m, Access: m, DirectorKey: director, Rates: ratesOf(cfg), Keeper: m, Sessions: m.Sessions, Audit: mg.notary, Fleet: m.Fleet, KillSwitch: m, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
+		Manager: m, Access: m, DirectorKey: director, Rates: ratesOf(cfg), Keeper: m, Sessions: m.Sessions, Audit: mg.notary, Fleet: m.Fleet, Triggers: m.Triggers, KillSwitch: m, Version: s.Version, Loopback: cfg.Loopback(), Keys: !cfg.Loopback(), Hosts: cfg.HostNames, Origins: cfg.Origins, Logger: log, Observe: mg.figures.Request, Tracer: mg.tracer,
 	})
 	if err != nil {
 		return nil, nil, err

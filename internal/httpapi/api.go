@@ -38,6 +38,8 @@ type Config struct {
 	Sessions Sessions
 	// Fleet is the fleet and its law.
 	Fleet Fleet
+	// Triggers watch the fleet.
+	Triggers Triggers
 	// Audit looks after the audit.
 	Audit Auditor
 	// KillSwitch stops things.
@@ -133,6 +135,7 @@ func (a *API) registerAll() {
 	a.registerAudit()
 	a.registerKeys()
 	a.registerFleet()
+	a.registerTriggers()
 	a.registerPause()
 	a.registerKillSwitch()
 	a.mux.HandleFunc("/", a.nowhere)

@@ -392,6 +392,9 @@ func TestEveryRouteNamesItsAction(t *testing.T) {
 		"POST /workers/{worker}/terminate govern", "POST /workers/{worker}/deregister govern", "POST /workers/{worker}/decommission govern",
 		"GET /workers/{worker}/forensics read", "POST /kill-all govern", "POST /reap govern", "GET /lineage read", "POST /contracts manage", "GET /contracts read",
 		"GET /templates read", "GET /keys read", "POST /keys manage", "DELETE /keys/{key} manage",
+		"GET /triggers read", "POST /triggers manage", "GET /triggers/presets read", "POST /triggers/presets/{preset} manage", "GET /triggers/firings read",
+		"GET /triggers/{trigger} read", "PATCH /triggers/{trigger} manage", "DELETE /triggers/{trigger} manage",
+		"POST /workers/{worker}/fire govern", "POST /workers/{worker}/revive govern",
 	} {
 		want = append(want, strings.Replace(route, " ", " /api/v1/fleet", 1))
 	}

@@ -37,6 +37,8 @@ type Fleet interface {
 	Release(ctx context.Context, id, resolution string) (manifest.Worker, error)
 	Terminate(ctx context.Context, id, resolution string) (manifest.Worker, error)
 	Forensic(ctx context.Context, id string) ([]byte, error)
+	// Revive lets one go on that is suspended or under quarantine.
+	Revive(ctx context.Context, id, reason string) (manifest.Worker, error)
 
 	Contracts(ctx context.Context) ([]governor.Utilisation, error)
 	PutContract(ctx context.Context, c manifest.Contract) (manifest.Contract, error)

@@ -91,7 +91,7 @@ type FleetWorkerBody struct {
 	Status        string               `json:"status" enum:"issued,launching,running,ending,ended,killed" doc:"Where its container stands."`
 	StartedAt     *time.Time           `json:"started_at"`
 	Reason        *string              `json:"reason" doc:"Why it ended."`
-	Standing      string               `json:"standing" enum:"ACTIVE,QUARANTINED,EXPIRED,ISSUED,ENDED" doc:"How it stands with the law."`
+	Standing      string               `json:"standing" enum:"ACTIVE,QUARANTINED,SUSPENDED,EXPIRED,ISSUED,ENDED" doc:"How it stands with the law."`
 	Contract      string               `json:"contract"`
 	Owner         string               `json:"owner"`
 	SandboxID     *string              `json:"sandbox_id" doc:"Its sandbox."`
