@@ -106,29 +106,38 @@ func (p *pass) write(ctx context.Context, fn func(store.Tx) error) error {
 	})
 }
 
-// plans forgets plans that ended long ago, a few at a time.
-func (p *pass) plans(ctx context.Context) error {
+// forget forgets what has ended longer ago than jobs are kept, a batch at a
+// time, and counts it. ended lists ids, forget removes those of a batch.
+func (p *pass) forget(ctx context.Context, count *int64, batch int, ended func(h store.History, before time.Time, limit int) ([]string, error), forget func(tx store.Tx, ids []string) error) error {
 	before, ok := p.cutoff(p.m.Retention.Jobs)
+	if p.dry {
+		batch = maxDry
+	}
 	for ok {
-		limit := planBatch
-		if p.dry {
-			limit = maxDry
-		}
-		var roots []string
+		var ids []string
 		err := p.m.Store.View(ctx, func(tx store.Tx) (err error) {
-			roots, err = tx.History().EndedPlans(ctx, before, limit)
+			ids, err = ended(tx.History(), before, batch)
 			return err
 		})
-		if err == nil && !p.dry && len(roots) > 0 {
-			err = p.write(ctx, func(tx store.Tx) error { return forgetPlans(ctx, tx, roots) })
+		if err == nil && !p.dry && len(ids) > 0 {
+			err = p.write(ctx, func(tx store.Tx) error { return forget(tx, ids) })
 		}
 		if err != nil {
 			return err
 		}
-		p.result.Plans += int64(len(roots))
-		ok = len(roots) == limit && !p.dry
+		*count += int64(len(ids))
+		ok = len(ids) == batch && !p.dry
 	}
 	return nil
+}
+
+// plans forgets plans that ended long ago.
+func (p *pass) plans(ctx context.Context) error {
+	return p.forget(ctx, &p.result.Plans, planBatch,
+		func(h store.History, before time.Time, limit int) ([]string, error) {
+			return h.EndedPlans(ctx, before, limit)
+		},
+		func(tx store.Tx, roots []string) error { return forgetPlans(ctx, tx, roots) })
 }
 
 // forgetPlans passes over a plan that was given another life meanwhile.

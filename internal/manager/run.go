@@ -79,32 +79,16 @@ func served(w *job.Worker) (names []string) {
 	return names
 }
 
-// runs forgets runs that ended long ago, a few at a time.
+// runs forgets runs that ended long ago.
 func (p *pass) runs(ctx context.Context) error {
-	before, ok := p.cutoff(p.m.Retention.Jobs)
-	for ok {
-		limit := forgetBatch
-		if p.dry {
-			limit = maxDry
-		}
-		var ids []string
-		err := p.m.Store.View(ctx, func(tx store.Tx) (err error) {
-			ids, err = tx.History().EndedRuns(ctx, before, limit)
+	return p.forget(ctx, &p.result.Runs, forgetBatch,
+		func(h store.History, before time.Time, limit int) ([]string, error) {
+			return h.EndedRuns(ctx, before, limit)
+		},
+		func(tx store.Tx, ids []string) error {
+			_, err := tx.History().ForgetRuns(ctx, ids...)
 			return err
 		})
-		if err == nil && !p.dry && len(ids) > 0 {
-			err = p.write(ctx, func(tx store.Tx) error {
-				_, err := tx.History().ForgetRuns(ctx, ids...)
-				return err
-			})
-		}
-		if err != nil {
-			return err
-		}
-		p.result.Runs += int64(len(ids))
-		ok = len(ids) == limit && !p.dry
-	}
-	return nil
 }
 
 // runBlobs crosses out of the list what runs refer to, and drops small blobs

@@ -47,33 +47,16 @@ func (ss *sessions) hosts() []keeper.Worker {
 	return list
 }
 
-// sandboxes forgets sandboxes that ended long ago, with their execs, a few at a
-// time.
+// sandboxes forgets sandboxes that ended long ago, with their execs.
 func (p *pass) sandboxes(ctx context.Context) error {
-	before, ok := p.cutoff(p.m.Retention.Jobs)
-	for ok {
-		limit := forgetBatch
-		if p.dry {
-			limit = maxDry
-		}
-		var ids []string
-		err := p.m.Store.View(ctx, func(tx store.Tx) (err error) {
-			ids, err = tx.History().EndedSandboxes(ctx, before, limit)
+	return p.forget(ctx, &p.result.Sandboxes, forgetBatch,
+		func(h store.History, before time.Time, limit int) ([]string, error) {
+			return h.EndedSandboxes(ctx, before, limit)
+		},
+		func(tx store.Tx, ids []string) error {
+			_, err := tx.History().ForgetSandboxes(ctx, ids...)
 			return err
 		})
-		if err == nil && !p.dry && len(ids) > 0 {
-			err = p.write(ctx, func(tx store.Tx) error {
-				_, err := tx.History().ForgetSandboxes(ctx, ids...)
-				return err
-			})
-		}
-		if err != nil {
-			return err
-		}
-		p.result.Sandboxes += int64(len(ids))
-		ok = len(ids) == limit && !p.dry
-	}
-	return nil
 }
 
 // execBlobs crosses out of the list what execs and snapshots refer to, and drops
