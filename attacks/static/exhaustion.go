@@ -143,7 +143,7 @@ func fillFile(path string, want int) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return fill(int(f.Fd()), want)
 }
 
@@ -165,7 +165,7 @@ func spin([]string) {
 func disk(args []string) {
 	way, want, dir := args[0], count(args, 1), args[2]
 	path := filepath.Join(dir, "big")
-	defer os.Remove(path)
+	defer func() { _ = os.Remove(path) }()
 	switch way {
 	case "write":
 		expect("disk-write-"+filepath.Base(dir), fillFile(path, want))

@@ -67,7 +67,7 @@ func firstBytes(path string) ([]byte, error) {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err == nil && len(text) == 0 {
 		err = errors.New("empty")
@@ -202,7 +202,7 @@ func write(path, text string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	_, err = f.WriteString(text)
 	return err
 }

@@ -111,7 +111,7 @@ func privileged(path string) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	p, err := os.StartProcess(path, []string{path, "privileges"}, &os.ProcAttr{
 		Files: []*os.File{nil, w, nil}, Env: []string{"AUREA_ATTACK=1"},
 	})
@@ -135,7 +135,7 @@ func runFor(while time.Duration, path string, args ...string) error {
 	if err != nil {
 		return err
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }()
 	p, err := os.StartProcess(path, append([]string{path}, args...), &os.ProcAttr{Files: []*os.File{null, nil, nil}, Env: []string{"AUREA_ATTACK=1"}})
 	if err != nil {
 		return err
@@ -387,7 +387,7 @@ func clone3([]string) {
 		pid, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
 		if errno == 0 && pid == 0 {
 			_, _, errno = unix.RawSyscall6(unix.SYS_MOUNT, uintptr(none), uintptr(where), uintptr(kind), 0, 0, 0)
-			unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
+			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(errno), 0, 0)
 		}
 		var status unix.WaitStatus
 		switch {

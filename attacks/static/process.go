@@ -120,7 +120,7 @@ func leader([]string) {
 		}
 	}()
 	for unix.Gettid() == unix.Getpid() {
-		unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 	}
 	fmt.Println("not the first thread")
 }

@@ -110,7 +110,7 @@ func newManaging(ctx context.Context, s cli.Start, log *slog.Logger) (_ *managin
 	if err != nil {
 		return nil, err
 	}
-	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-manager", Version: s.Version, Logger: log})
+	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-manager", Version: s.Version, Logger: log}) //nolint:contextcheck // it sends until it is closed
 	figures := metric.New(s.Version)
 	observed := figures.Store(kept.store)
 	q, err := queue.New(queue.Config{
@@ -163,7 +163,7 @@ func managerPart(m *manager.Manager) service.Part {
 		}
 		ready()
 		<-ctx.Done()
-		m.Stop()
+		m.Stop() //nolint:contextcheck // ctx has ended by then
 		return context.Cause(ctx)
 	})}
 }

@@ -49,7 +49,7 @@ func Worker(ctx context.Context, s cli.Start) error {
 	if err != nil {
 		return err
 	}
-	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-worker", Version: s.Version, Logger: log})
+	tracer := trace.New(trace.Config{Endpoint: cfg.TraceEndpoint, Service: "aurea-worker", Version: s.Version, Logger: log}) //nolint:contextcheck // it sends until it is closed
 	defer tracer.Close()
 	trip, untrip := tripSignal()
 	defer untrip()

@@ -44,7 +44,7 @@ func pack(ctx context.Context, w io.Writer, dir, prefix string, b Bounds, s *Sur
 	if err != nil {
 		return Packed{}, fmt.Errorf("open workspace: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	p := packer{ctx: ctx, sum: sha256.New(), tree: sha256.New(), prefix: prefix, survey: s, buf: buf.file[:]}
 	out := buf.out
 	out.Reset(io.MultiWriter(w, p.sum, &p.count))

@@ -31,7 +31,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, b Bounds) (Unpacked, e
 	if err != nil {
 		return Unpacked{}, fmt.Errorf("open workspace: %w", err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	u := unpacker{ctx: ctx, root: root, meter: meter{bounds: b}, have: map[string]kind{".": folder}}
 	stream := tar.NewReader(r)
 	for {

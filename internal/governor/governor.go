@@ -129,7 +129,7 @@ func (g *Governor) Start(ctx context.Context) error {
 		return err
 	}
 	g.life.Begin(policy.With(ctx, policy.System()))
-	g.life.Go(g.tend)
+	g.life.Go(g.tend) //nolint:contextcheck // in the life that has just begun
 	return nil
 }
 

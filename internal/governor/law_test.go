@@ -100,7 +100,7 @@ func TestEveryDenialHasItsCode(t *testing.T) {
 		s.wantCode("a fourth", try(governor.Asked{}), governor.DenyQuota)
 		s.wantCode("a paper from before", show(unused), governor.DenyQuota)
 		s.wantCode("a used paper", show(third.Manifest), governor.RejectReplay)
-		if _, _, err := s.Governor.Kill(me(), third.ID(), ""); err != nil {
+		if _, _, err := s.Kill(me(), third.ID(), ""); err != nil {
 			t.Fatal(err)
 		}
 		s.wantCode("the paper of a dead one", show(third.Manifest), governor.RejectReplay)

@@ -212,7 +212,7 @@ func TestAKillDuringTheLaunchWins(t *testing.T) {
 		s := newStage(t, db)
 		m := s.issue("")
 		s.host = killing{stageHost{s.boxes}, func() {
-			if _, killed, err := s.Governor.Kill(me(), m.WorkerID, "too early"); err != nil || !killed {
+			if _, killed, err := s.Kill(me(), m.WorkerID, "too early"); err != nil || !killed {
 				t.Errorf("killed %t: %v", killed, err)
 			}
 		}}
@@ -250,7 +250,7 @@ func TestReplicasInheritAndDecommissionTakesThemAll(t *testing.T) {
 		t.Error("replications were not logged")
 	}
 	lost := s.start(root.ID())
-	if _, _, err := s.Governor.Kill(me(), lost.ID(), ""); err != nil {
+	if _, _, err := s.Kill(me(), lost.ID(), ""); err != nil {
 		t.Fatal(err)
 	}
 	l, err := s.Lineage(me(), "")
@@ -279,7 +279,7 @@ func TestAKilledParentLeavesOrphans(t *testing.T) {
 	s.contract(func(*manifest.Contract) {})
 	root := s.start("")
 	child := s.start(root.ID())
-	if _, _, err := s.Governor.Kill(me(), root.ID(), ""); err != nil {
+	if _, _, err := s.Kill(me(), root.ID(), ""); err != nil {
 		t.Fatal(err)
 	}
 	l, err := s.Lineage(me(), "")
@@ -361,7 +361,7 @@ func TestAnotherCannotSteer(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, openSQLite(t))
 	w, other := s.start(""), as("another")
-	if _, killed, err := s.Governor.Kill(other, w.ID(), ""); killed || err != nil {
+	if _, killed, err := s.Kill(other, w.ID(), ""); killed || err != nil {
 		t.Errorf("killed %t: %v", killed, err)
 	}
 	if ids, err := s.Governor.KillAll(other, "", ""); len(ids) != 0 || err != nil {

@@ -46,7 +46,7 @@ func (w *Watch) Next(ctx context.Context) (sandbox.Change, error) {
 	defer w.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(w.life, func() { cancel(io.EOF) })()
+	defer context.AfterFunc(w.life, func() { cancel(io.EOF) })() //nolint:contextcheck // a watch has a life of its own
 	for {
 		if w.life.Err() != nil {
 			return sandbox.Change{}, io.EOF

@@ -66,7 +66,7 @@ func (a *API) serveAttach(w http.ResponseWriter, r *http.Request) {
 	t := &attached{api: a, exec: r.PathValue("exec")}
 	if err == nil {
 		var leave func()
-		if leave, err = a.attachment(ctx, r, t); err == nil {
+		if leave, err = a.attachment(ctx, r, t); err == nil { //nolint:contextcheck // ctx is the request's, with its caller
 			defer leave()
 		}
 	}
@@ -83,7 +83,7 @@ func (a *API) serveAttach(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		conn.SetReadLimit(maxAttachMessage)
 		t.conn = conn
-		t.run(context.WithoutCancel(ctx))
+		t.run(context.WithoutCancel(ctx)) //nolint:contextcheck // the connection is not the request's any more
 		return
 	}
 	a.closeSocket(r.Context(), conn, err)

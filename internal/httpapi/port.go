@@ -145,7 +145,7 @@ func (a *API) servePath(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	prefix := fmt.Sprintf("%s/sandboxes/%s/ports/%d", version, r.PathValue("sandbox"), port)
-	a.reach(w, r, visit{sandbox: r.PathValue("sandbox"), port: port, prefix: prefix})
+	a.reach(w, r, visit{sandbox: r.PathValue("sandbox"), port: port, prefix: prefix}) //nolint:contextcheck // the request brings its own
 }
 
 // aside answers for the host names of ports, PORT-SANDBOX.HOST; nil where a
@@ -161,7 +161,7 @@ func (a *API) aside(host string) http.Handler {
 		return nil
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.reach(w, r, visit{sandbox: id, port: port})
+		a.reach(w, r, visit{sandbox: id, port: port}) //nolint:contextcheck // the request brings its own
 	})
 }
 
@@ -247,7 +247,7 @@ type unhinted struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (u unhinted) RoundTrip(r *http.Request) (*http.Response, error) {
-	return u.RoundTripper.RoundTrip(r.WithContext(valueless{r.Context()}))
+	return u.RoundTripper.RoundTrip(r.WithContext(valueless{r.Context()})) //nolint:contextcheck // it ends with the request's own
 }
 
 // valueless is a context that ends with another and knows nothing of it.

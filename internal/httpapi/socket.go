@@ -133,7 +133,7 @@ func (a *API) serveSocket(w http.ResponseWriter, r *http.Request, open opening) 
 	}
 	if err == nil {
 		f.conn = conn
-		err = f.run()
+		err = f.run() //nolint:contextcheck // the connection is not the request's any more
 	} else {
 		bounded, cancel := context.WithTimeoutCause(a.sockets.writes, a.sockets.pace.write, errStuck) //nolint:contextcheck // the connection is not the request's any more
 		defer cancel()

@@ -261,7 +261,6 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 }
 
 func (l *pipeListener) Close() error   { close(l.closed); return nil }
-
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -248,7 +248,7 @@ func (k *Keeper) running(ctx context.Context, id string, w Worker, made live.Mad
 		return s, fmt.Errorf("record the sandbox: %w", err)
 	}
 	k.ended.Wake()
-	k.follow(&s)
+	k.follow(&s) //nolint:contextcheck // following goes on in the keeper's life
 	return s, nil
 }
 

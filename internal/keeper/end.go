@@ -313,7 +313,7 @@ func (k *Keeper) Meet(ctx context.Context, worker string, has []live.Standing) (
 	k.ended.Wake()
 	if err == nil {
 		for _, s := range stand {
-			k.follow(s)
+			k.follow(s) //nolint:contextcheck // following goes on in the keeper's life
 		}
 	}
 	return strangers, err

@@ -127,7 +127,7 @@ func New(cfg Config) *Keeper {
 }
 
 // Start takes up what an earlier life of this manager left.
-func (k *Keeper) Start(ctx context.Context) error {
+func (k *Keeper) Start(ctx context.Context) error { //nolint:contextcheck // the keeper outlives the call that starts it
 	k.mu.Lock()
 	k.life, k.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	life := k.life

@@ -131,7 +131,7 @@ func (k *Machinist) raise(ctx context.Context) error {
 	})
 	for i := range list {
 		id := list[i].ID
-		k.background(id, func(ctx context.Context) {
+		k.background(id, func(ctx context.Context) { //nolint:contextcheck // it is given the life's
 			if err := k.settle(ctx, id); err != nil && ctx.Err() == nil {
 				k.Logger.Error("could not settle a machine", "machine", id, "error", err)
 			}
@@ -149,7 +149,7 @@ func (k *Machinist) goOn(ctx context.Context, before time.Time) error {
 	})
 	for i := range list {
 		m := list[i]
-		k.background(m.ID, func(ctx context.Context) {
+		k.background(m.ID, func(ctx context.Context) { //nolint:contextcheck // it is given the life's
 			if err := k.resumeWork(ctx, m); err != nil && ctx.Err() == nil {
 				k.Logger.Error("could not go on with a machine", "machine", m.ID, "state", m.State, "error", err)
 			}

@@ -306,7 +306,7 @@ func (m *Manager) Attend(ctx context.Context, id string, rc dispatch.Receiver) e
 		s.leave(stream)
 		return err
 	}
-	m.Runner.Wake()
+	m.Wake()
 	<-open.Done()
 	if s.leave(stream) {
 		bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 5*time.Second, errStopped)

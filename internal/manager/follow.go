@@ -100,7 +100,7 @@ func (f *follower) look(ctx context.Context) error {
 		f.m.idle.Wake()
 	}
 	if runs {
-		if err := f.m.Runner.Adopt(ctx); err != nil {
+		if err := f.m.Adopt(ctx); err != nil {
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ func (f *follower) obey(ctx context.Context, e *event.Event) error {
 		return f.m.followSwitches(ctx)
 	}
 	if e.Type == event.RunCancelling {
-		f.m.Runner.Halt(e.EntityID)
+		f.m.Runner.Halt(e.EntityID) //nolint:contextcheck // the end is told in the runner's life
 		return nil
 	}
 	if !f.m.sessions.known(e.EntityID) {

@@ -254,7 +254,7 @@ func (m *Manager) pull(ctx context.Context) []killswitch.WorkerReport {
 	group.Wait()
 	m.idle.Wake()
 	m.work.Wake()
-	m.Runner.Wake()
+	m.Wake()
 	return reports
 }
 

@@ -29,7 +29,7 @@ func (m *Manager) newRunner(t RunTerms) *runner.Runner {
 		Now: m.Now, Logger: m.Logger, ID: m.ID, Most: t.Most, Patience: t.Patience, Back: m.LeaseTerm,
 	}
 	if !m.Alone {
-		cfg.Outputs = m.Config.Outputs
+		cfg.Outputs = m.Outputs
 	}
 	return runner.New(cfg)
 }

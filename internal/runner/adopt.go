@@ -74,7 +74,7 @@ func (r *Runner) claim(ctx context.Context, seen *run.Run) error {
 		r.tellEnd(&x, 0)
 		return nil
 	}
-	t := r.queued(&x, order.Driver)
+	t := r.queued(&x, order.Driver) //nolint:contextcheck // a run goes on in the runner's life
 	e := &entry{ticket: t, fence: x.Fence, done: make(chan struct{})}
 	if x.State == run.Running {
 		t.worker, e.back = x.Worker, r.Now().Add(r.Back)

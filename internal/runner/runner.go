@@ -151,7 +151,7 @@ func New(cfg Config) *Runner {
 func (r *Runner) alone() bool { return r.Outputs == nil }
 
 // Start takes up what an earlier life of this manager left.
-func (r *Runner) Start(ctx context.Context) error {
+func (r *Runner) Start(ctx context.Context) error { //nolint:contextcheck // the runner outlives the call that starts it
 	r.mu.Lock()
 	r.life, r.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	life := r.life

@@ -63,7 +63,7 @@ func (r *Runner) submit(ctx context.Context, c policy.Caller, orders []run.Order
 		if mine {
 			runs[i].Manager = r.ID
 		}
-		tickets[i] = r.queued(&runs[i], orders[i].Driver)
+		tickets[i] = r.queued(&runs[i], orders[i].Driver) //nolint:contextcheck // a run goes on in the runner's life
 	}
 	if err := r.demandPlaces(len(runs)); err != nil {
 		return s, err

@@ -152,7 +152,7 @@ func (r *Runner) CancelRun(ctx context.Context, id, reason string) (run.Run, err
 	if x.State.Ended() {
 		r.tellEnd(&x, x.EndedAt.Sub(x.CreatedAt))
 	}
-	done := r.Halt(id)
+	done := r.Halt(id) //nolint:contextcheck // the end is told in the runner's life
 	if done == nil || x.State.Ended() {
 		return x, nil
 	}

@@ -44,10 +44,10 @@ func newBench(t *testing.T) *bench {
 			return q.Submit(ctx, c, prd, "", "")
 		},
 	})
-	if err := b.Lifecycle.Start(t.Context()); err != nil {
+	if err := b.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.Lifecycle.Stop)
+	t.Cleanup(b.Stop)
 	return b
 }
 

@@ -103,9 +103,9 @@ func (l *Lifecycle) Start(ctx context.Context) error {
 	l.life.Begin(ctx)
 	if l.Queue != nil {
 		p := &processor{l: l, busy: map[string]bool{}}
-		l.life.Go(p.run)
+		l.life.Go(p.run) //nolint:contextcheck // in the life that has just begun
 	}
-	l.life.Go(l.tend)
+	l.life.Go(l.tend) //nolint:contextcheck // in the life that has just begun
 	return nil
 }
 

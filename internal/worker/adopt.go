@@ -79,7 +79,7 @@ func (r *run) adopt(ctx context.Context) error {
 		r.tasks.adopt(t)
 	}
 	for _, t := range found {
-		r.goOn(t)
+		r.goOn(t) //nolint:contextcheck // a task has a context of its own
 	}
 	for _, k := range r.hosted.each() {
 		k.goOn()

@@ -98,7 +98,7 @@ func (rc receiver) OpenSandbox(ctx context.Context, o live.Order) (live.Made, er
 	r := rc.run
 	known := r.hosted.known(o.ID)
 	if !known {
-		if err := r.enterBox(o); err != nil {
+		if err := r.enterBox(o); err != nil { //nolint:contextcheck // a kept sandbox outlives the call that makes it
 			return live.Made{}, err
 		}
 	}

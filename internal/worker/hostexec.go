@@ -85,7 +85,7 @@ func (rc receiver) StartExec(ctx context.Context, c live.Command) error {
 	if err != nil {
 		return err
 	}
-	e, err := k.enterExec(c)
+	e, err := k.enterExec(c) //nolint:contextcheck // an exec outlives the call that starts it
 	if err != nil {
 		return err
 	}

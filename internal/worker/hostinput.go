@@ -96,7 +96,7 @@ func (rc receiver) FeedExec(ctx context.Context, piece live.Input) error {
 		return err
 	}
 	wrote := make(chan error, 1)
-	e.of.working.Go(func() {
+	e.of.working.Go(func() { //nolint:contextcheck // input that was taken is written, whoever hangs up
 		wrote <- e.feed(exec, data, at, piece.Close)
 		<-e.in.turn
 	})

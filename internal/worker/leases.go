@@ -51,7 +51,7 @@ func (r *run) leaseLoop(ctx context.Context) {
 		r.room.asked(n, len(leases))
 		for _, l := range leases {
 			// Also when ctx has ended meanwhile: what was given is done.
-			r.take(l)
+			r.take(l) //nolint:contextcheck // a task has a context of its own
 		}
 		if ctx.Err() != nil {
 			return

@@ -223,7 +223,7 @@ func (y *try) inSandbox(ctx context.Context, box *sandbox.Sandbox, allowed *sand
 	defer y.destroy(box)
 	err := y.command(ctx, box, allowed)
 	if err == nil {
-		err = y.takeOut(box)
+		err = y.takeOut(box) //nolint:contextcheck // a task has a context of its own
 	}
 	if err != nil {
 		y.broke(ctx, err)
@@ -283,12 +283,12 @@ func (y *try) command(ctx context.Context, box *sandbox.Sandbox, allowed *sandbo
 	// Waiting is bounded by the task, not by ctx: at the deadline the exec is
 	// killed, and its verdict says so.
 	began := time.Now()
-	result, err := y.feedAndWait(box, exec)
+	result, err := y.feedAndWait(box, exec) //nolint:contextcheck // a task has a context of its own
 	y.Tracer.Record(y.place, "exec", trace.Internal, began, time.Now(), "exec", exec.ID(), "verdict", string(result.Verdict))
 	if y.ctx.Err() != nil {
 		return context.Cause(y.ctx)
 	}
-	y.ended(box, result)
+	y.ended(box, result) //nolint:contextcheck // a task has a context of its own
 	if err != nil {
 		y.fail(err)
 	}

@@ -171,7 +171,7 @@ func (f *files) Watch(ctx context.Context, path string, recursive bool) (sandbox
 	}
 	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	resp, err := f.stream.post(life, "file/watch", body)
+	resp, err := f.stream.post(life, "file/watch", body) //nolint:bodyclose // the watch closes it
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = readProblem(resp)
 		_ = resp.Body.Close()

@@ -33,7 +33,7 @@ func (s *stream) talk(ctx context.Context, name string, head any) (d *duplex, ha
 		cancel(nil)
 		return nil, nil, fault.New(fault.Internal, "make the command: %w", err)
 	}
-	resp, err := s.cc.RoundTrip(req)
+	resp, err := s.cc.RoundTrip(req) //nolint:bodyclose // who hangs up closes it
 	if err == nil {
 		if err = framed(resp); err == nil && !stop() {
 			err = context.Cause(ctx)

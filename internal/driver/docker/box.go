@@ -140,7 +140,7 @@ func (d *Driver) connect(ctx context.Context, r record, options ...guest.Option)
 		done:    make(chan struct{}),
 		watched: make(chan struct{}),
 	}
-	go b.watch()
+	go b.watch() //nolint:contextcheck // it watches for as long as the box lives
 	return b, nil
 }
 

@@ -91,7 +91,7 @@ func New(ctx context.Context, config Config) (*Driver, error) {
 		return nil, err
 	}
 	d.life, d.stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	go d.listen()
+	go d.listen() //nolint:contextcheck // it listens until the driver is closed
 	return d, nil
 }
 

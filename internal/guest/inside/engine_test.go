@@ -338,7 +338,6 @@ type (
 )
 
 func (w writer) Write(p []byte) (int, error) { return w(p) }
-
 func (r reader) Read(p []byte) (int, error)  { return r(p) }
 
 // Whatever a worker sends, the guest does not panic, and what it keeps stays
