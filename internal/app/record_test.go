@@ -53,6 +53,8 @@ func recorded() map[string]string {
 		"POST " + member + "/replicate": "replication_requested", "POST " + member + "/enforce": work, "POST " + member + "/quarantine": "quarantine", "POST " + member + "/notes": "quarantine_note",
 		"POST " + member + "/release": "quarantine_released", "POST " + member + "/terminate": "container_killed", "POST " + member + "/deregister": "container_killed",
 		"POST " + member + "/decommission": "container_killed", "POST " + fleet + "/kill-all": "kill_all", "POST " + fleet + "/reap": "reap",
+		"POST " + fleet + "/triggers": "trigger_added", "POST " + fleet + "/triggers/presets/{preset}": "trigger_added", "PATCH " + fleet + "/triggers/{trigger}": "trigger_changed",
+		"DELETE " + fleet + "/triggers/{trigger}": "trigger_removed", "POST " + member + "/fire": "trigger_fired", "POST " + member + "/revive": "worker_revived",
 		"POST " + fleet + "/contracts": "contract_put", "POST " + fleet + "/keys": "manifest_key_made", "DELETE " + fleet + "/keys/{key}": "manifest_key_revoked",
 
 		"POST /v1/apps": work, "DELETE /v1/apps/{app}": "app.deleted", "POST /v1/apps/{app}/machines": work, "POST " + it: "machine.updated", "DELETE " + it: "machine.moved",
@@ -309,10 +311,21 @@ func (s *narrator) ofTheFleet() {
 		on(verb, `{}`)
 	}
 	s.do("DELETE "+member+"?reason=done", "", "{worker}", launch())
+	s.ofTriggers(launch())
 	s.do("POST "+fleet+"/reap", `{}`)
 	s.do("POST "+fleet+"/kill-all", `{"reason":"enough"}`)
 	key := s.do("POST "+fleet+"/keys", `{}`)
 	s.do("DELETE "+fleet+"/keys/{key}", "", "{key}", s.made("id", key))
+}
+
+func (s *narrator) ofTriggers(worker string) {
+	const fleet, member = "/api/v1/fleet", "/api/v1/fleet/workers/{worker}"
+	rule := s.made("id", s.do("POST "+fleet+"/triggers", `{"kind":"manual","strategy":"suspend","label":"narrated"}`))
+	s.do("PATCH "+fleet+"/triggers/{trigger}", `{"label":"told"}`, "{trigger}", rule)
+	s.do("POST "+member+"/fire", fmt.Sprintf(`{"trigger_id":%q}`, rule), "{worker}", worker)
+	s.do("POST "+member+"/revive", `{"reason":"harmless"}`, "{worker}", worker)
+	s.do("DELETE "+fleet+"/triggers/{trigger}", "", "{trigger}", rule)
+	s.do("POST "+fleet+"/triggers/presets/{preset}", "", "{preset}", "conservative")
 }
 
 func (s *narrator) ofTheServer() {
