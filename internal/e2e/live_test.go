@@ -63,7 +63,7 @@ type pair struct {
 	worker  *process
 }
 
-func newPair(t *testing.T) *pair {
+func newPair(t *testing.T, worker ...string) *pair {
 	t.Helper()
 	needGVisor(t)
 	sock, url, err := socket()
@@ -77,7 +77,7 @@ func newPair(t *testing.T) *pair {
 		bury(p.folder)
 	})
 	p.startManager()
-	p.startWorker()
+	p.startWorker(worker...)
 	return p
 }
 
