@@ -275,7 +275,10 @@ func (sup *supervisor) sayWhatToTry(w io.Writer) {
 		sup.log.Info("up", "api", api, "bridge", bridge, "data", cfg.Data)
 		return
 	}
-	var server, keys, header string
+	var tls, server, keys, header string
+	if cfg.Access.TLSCert != "" {
+		tls = "  TLS     for other machines, by https on the same ports; these addresses are for this machine alone\n"
+	}
 	if api != "http://127.0.0.1:8000" {
 		server = "  export AUREA_SERVER=" + api + "\n"
 	}
@@ -288,7 +291,7 @@ Aurea is up.
   API     %[1]s  (docs: %[1]s/docs)
   bridge  %[2]s
   data    %[3]s
-
+%[7]s
 Try, in another terminal:
 %[4]s%[5]s  curl -X POST %[2]s/mcp/command -H 'Content-Type: application/json'%[6]s \
     -d '{"project_id": 1, "title": "Test PRD", "tasks": [{"role": "Employee", "payload": {"action": "create file"}}]}'
@@ -297,7 +300,7 @@ Try, in another terminal:
 
 Ctrl-C stops everything in order.
 
-`, api, bridge, cfg.Data, server, keys, header)
+`, api, bridge, cfg.Data, server, keys, header, tls)
 }
 
 // plainNet takes out of a network error what was said before it.

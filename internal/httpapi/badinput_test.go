@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,25 @@ func TestGoodBodiesOnEveryRoute(t *testing.T) {
 		if a := d.ask("POST", path, posts(id)[path].good); a.Code/100 != 2 {
 			t.Errorf("%s: %d %s", path, a.Code, a.Body)
 		}
+	}
+}
+
+// TestMissingFieldsAreListed leaves out more than one, beside something else that
+// is wrong.
+func TestMissingFieldsAreListed(t *testing.T) {
+	t.Parallel()
+	p := open(t).ask("POST", "/prds", `{"project_id":-1}`).problem(422)
+	if p.Code != "MISSING_FIELDS" {
+		t.Errorf("%+v", p)
+	}
+	var missing []string
+	for _, f := range p.Errors {
+		if f.Message == "is missing" {
+			missing = append(missing, f.Location)
+		}
+	}
+	if !slices.Equal(missing, []string{"title", "tasks"}) {
+		t.Errorf("missing are %q: %+v", missing, p)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestBadMessages(t *testing.T) {
 	d, s := serve(t)
 	w := dial(t, s, "/ws/events")
 	for text, code := range map[string]string{
-		`{`: "malformed_json", `nonsense`: "malformed_json", `[]`: "invalid", `{}`: "invalid", `{"type":1}`: "invalid", `{"type":"dance"}`: "unknown_message",
+		`{`: "malformed_json", `nonsense`: "malformed_json", `[]`: "invalid", `{}`: "MISSING_FIELDS", `{"type":1}`: "invalid", `{"type":"dance"}`: "unknown_message",
 		`{"type":"subscribe","type":"ping"}`: "duplicate_key", `{"type":"subscribe","event_type":["x"]}`: "invalid", `{"type":"subscribe","after":-1}`: "invalid",
 		`{"type":"subscribe","event_types":{"a":1}}`: "invalid", `{"type":"subscribe","event_types":[1]}`: "invalid", `{"type":"subscribe","event_types":","}`: "invalid",
 		`{"type":"subscribe","entity_ids":["\u0007"]}`: "invalid", `{"type":"subscribe","after":1e3}`: "invalid", `{"type":"subscribe","project_id":-1}`: "invalid",

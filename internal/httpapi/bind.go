@@ -75,6 +75,13 @@ func (b *binding) wrong(path, format string, args ...any) {
 	}
 }
 
+// lacks notes a field that must be there and is not.
+func (b *binding) lacks(path string) {
+	if len(b.faults) < maxFaults {
+		b.faults = append(b.faults, fault.Field(path, "is missing").WithCode(problem.CodeMissing))
+	}
+}
+
 // value reads one value. null is as good as nothing.
 func (b *binding) value(path string, raw json.RawMessage, v reflect.Value) {
 	if len(b.faults) >= maxFaults {
@@ -137,7 +144,7 @@ func (b *binding) object(path string, raw json.RawMessage, v reflect.Value) {
 		known = append(known, name)
 		part, there := fields[name]
 		if (!there || kind(part) == "null") && options != "omitempty" && f.Tag.Get("required") != "false" {
-			b.wrong(member(path, name), "is missing")
+			b.lacks(member(path, name))
 			continue
 		}
 		switch most, err := strconv.Atoi(f.Tag.Get("maxItems")); {

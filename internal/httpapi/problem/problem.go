@@ -11,6 +11,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -75,6 +76,9 @@ func From(err error) *Problem {
 	return p
 }
 
+// CodeMissing is the code of a body in which fields are missing.
+const CodeMissing = "MISSING_FIELDS"
+
 // Faults are several faults of one request, so that a client can mend them all
 // at once.
 type Faults []*fault.Error
@@ -87,8 +91,11 @@ func (fs Faults) Error() string {
 	return fs[0].Error()
 }
 
+// problem is all of them as one. Fields that are missing come before what else
+// is wrong.
 func (fs Faults) problem() *Problem {
-	p := New(fs[0].Kind.Status(), fs[0].Code, fs[0].Error())
+	first := fs[max(slices.IndexFunc(fs, func(f *fault.Error) bool { return f.Code == CodeMissing }), 0)]
+	p := New(first.Kind.Status(), first.Code, first.Error())
 	for _, f := range fs[:min(len(fs), maxErrors)] {
 		p.Errors = append(p.Errors, Field{Location: f.Field, Message: f.Message})
 	}
