@@ -128,7 +128,7 @@ func (inv *invocation) auditVerifyCommand() *cobra.Command {
 	var checkpoint string
 	var keys []string
 	cmd := &cobra.Command{
-		Use: "verify FILE", Short: "Verify an export, without a server", Args: cobra.ExactArgs(1),
+		Use: "verify FILE", Short: "Verify an export, without a server", Args: exactly("file"),
 		Long: "Verifies what `aurea audit export` wrote (- is the standard input) against a checkpoint that you kept, and against those in it that one of the keys signed. It names the first record that is not what it was, and ends with 4. Without a checkpoint of yours a log whose end was cut off cannot be told from a whole one.",
 	}
 	cmd.Flags().StringVar(&checkpoint, "checkpoint", "", "file with a checkpoint that you trust")

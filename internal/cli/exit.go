@@ -202,6 +202,16 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usage(cmd, "unexpected argument %q", args[0])
 }
 
+// atLeast demands one word or more, which are taken together.
+func atLeast(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if strings.TrimSpace(strings.Join(args, " ")) == "" {
+			return usage(cmd, "%s is missing", what)
+		}
+		return nil
+	}
+}
+
 func exactly(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {

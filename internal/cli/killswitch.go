@@ -22,13 +22,16 @@ func (inv *invocation) killSwitchCommand() *cobra.Command {
 
 func (inv *invocation) stopCommand(level, short string) *cobra.Command {
 	stop := client.Stop{Level: level}
-	cmd := inv.asking(&cobra.Command{
-		Use: level + " REASON", Short: short, Args: cobra.MinimumNArgs(1),
+	var cmd *cobra.Command
+	cmd = inv.asking(&cobra.Command{
+		Use: level + " REASON", Short: short, Args: atLeast("the reason"),
 		Long: short + ". Without a flag it covers everything.",
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		asked := stop
 		asked.Reason = strings.Join(args, " ")
 		switch {
+		case scopes(asked) > 1:
+			return usage(cmd, "say one of --project, --label and --subtree")
 		case asked.ProjectID != 0:
 			asked.Scope = "project"
 		case asked.Label != "":
@@ -47,14 +50,23 @@ func (inv *invocation) stopCommand(level, short string) *cobra.Command {
 	cmd.Flags().Int64Var(&stop.ProjectID, "project", 0, "only the jobs of this project, and sandboxes with the label project")
 	cmd.Flags().StringVar(&stop.Label, "label", "", "only sandboxes with this label, as key=value")
 	cmd.Flags().StringVar(&stop.Root, "subtree", "", "only this sandbox, or member of the fleet, and all below it")
-	cmd.MarkFlagsMutuallyExclusive("project", "label", "subtree")
 	return cmd
+}
+
+// scopes is how many parts of everything a stop names.
+func scopes(s client.Stop) (n int) {
+	for _, named := range []bool{s.ProjectID != 0, s.Label != "", s.Root != ""} {
+		if named {
+			n++
+		}
+	}
+	return n
 }
 
 func (inv *invocation) releaseCommand(verb, short string, release func(c *client.Client, ctx context.Context, id, reason string) (client.Stopped, error)) *cobra.Command {
 	var id string
 	cmd := inv.asking(&cobra.Command{
-		Use: verb + " REASON", Short: short, Args: cobra.MinimumNArgs(1),
+		Use: verb + " REASON", Short: short, Args: atLeast("the reason"),
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		got, err := release(c, ctx, id, strings.Join(args, " "))
 		if err != nil {
