@@ -73,11 +73,11 @@ type Watchman struct {
 	turns  chan struct{}
 	wake   chan struct{}
 
-	mu    sync.Mutex
-	stop  context.CancelCauseFunc
-	loop  sync.WaitGroup
-	acts  sync.WaitGroup
-	busy  map[string]bool // firings and workers that somebody here is at
+	mu   sync.Mutex
+	stop context.CancelCauseFunc
+	loop sync.WaitGroup
+	acts sync.WaitGroup
+	busy map[string]bool // firings and workers that somebody here is at
 }
 
 var errStopped = errors.New("the manager is stopping")
