@@ -19,6 +19,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trigger"
 )
@@ -73,9 +74,9 @@ type Watchman struct {
 	turns  chan struct{}
 	wake   chan struct{}
 
+	life service.Life
+
 	mu   sync.Mutex
-	stop context.CancelCauseFunc
-	loop sync.WaitGroup
 	acts sync.WaitGroup
 	busy map[string]bool // firings and workers that somebody here is at
 }
@@ -98,24 +99,15 @@ func New(cfg Config) *Watchman {
 
 // Start begins to look after the fleet.
 func (w *Watchman) Start(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	life, stop := context.WithCancelCause(policy.With(context.WithoutCancel(ctx), policy.System()))
-	w.stop = stop
-	w.loop.Go(func() { w.run(life) })
+	w.life.Begin(policy.With(ctx, policy.System()))
+	w.life.Go(w.run)
 	return nil
 }
 
 // Stop ends what Start began and waits for it. Firings that are under way are
 // gone on with after the next Start.
 func (w *Watchman) Stop() {
-	w.mu.Lock()
-	stop := w.stop
-	w.stop = nil
-	w.mu.Unlock()
-	if stop != nil {
-		stop(errStopped)
-		w.loop.Wait()
+	if w.life.End(errStopped) {
 		w.Settle()
 	}
 }
