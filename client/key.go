@@ -13,6 +13,7 @@ type Key struct {
 	Name      string     `json:"name"`
 	Actions   []string   `json:"actions"`
 	Owner     string     `json:"owner,omitempty"`
+	ProjectID *int64     `json:"project_id"`
 	CreatedAt time.Time  `json:"created_at"`
 	CreatedBy string     `json:"created_by,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at"`
@@ -23,11 +24,12 @@ type Key struct {
 
 // NewKey asks for a key. TTL 0 is for ever; no Actions are all of the kind's.
 type NewKey struct {
-	Kind    string   `json:"kind"`
-	Name    string   `json:"name,omitempty"`
-	TTL     float64  `json:"ttl,omitempty"` // seconds
-	Actions []string `json:"actions,omitempty"`
-	Owner   string   `json:"owner,omitempty"`
+	Kind      string   `json:"kind"`
+	Name      string   `json:"name,omitempty"`
+	TTL       float64  `json:"ttl,omitempty"` // seconds
+	Actions   []string `json:"actions,omitempty"`
+	Owner     string   `json:"owner,omitempty"`
+	ProjectID int64    `json:"project_id,omitempty"` // 0 is none in particular
 }
 
 // MadeKey is a key that was just made, with the secret that is shown this once.

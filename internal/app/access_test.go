@@ -75,10 +75,11 @@ func otherDoors() map[string]string {
 	}
 }
 
-// The owner of everything in the table, and what marks it.
+// The owner and the project of everything in the table, and what marks it.
 const (
-	ownerA = "owner-a"
-	mark   = "belongs-to-a"
+	ownerA   = "owner-a"
+	projectA = 8
+	mark     = "belongs-to-a"
 )
 
 // doors is all of a manager's doors over a real database, with a key of every
@@ -87,7 +88,7 @@ type doors struct {
 	t    *testing.T
 	api  *httpapi.API
 	m    *managing
-	keys map[string]string // by kind; "a" and "b" are admins narrowed to an owner
+	keys map[string]string // by kind; "a" and "b" are admins narrowed to an owner, others to a project
 	ids  map[string]string
 }
 
@@ -135,6 +136,9 @@ func (d *doors) makeKeys() {
 	}
 	key("a", policy.KeyRequest{Kind: policy.Admin, Scope: policy.Scope{Owner: ownerA}})
 	key("b", policy.KeyRequest{Kind: policy.Admin, Scope: policy.Scope{Owner: "owner-b"}})
+	for name, scope := range projectScopes() {
+		key(name, policy.KeyRequest{Kind: policy.Admin, Scope: scope})
+	}
 	token, _, err := d.m.manager.SandboxToken(ctx, d.ids["sandbox"], time.Hour)
 	if err != nil {
 		d.t.Fatal(err)
@@ -148,7 +152,7 @@ func (d *doors) fill() {
 	ctx, now := d.t.Context(), time.Now().UTC().Truncate(time.Microsecond)
 	id := job.NewID
 	d.ids = map[string]string{"job": id(), "run": id(), "exec": id(), "sandbox": "aaaaaaaaaaaaaaaaaaaa1", "snapshot": "aaaaaaaaaaaaaaaaaaaa2", "session": id(), "machine": "aaaaaaaaaaaaa1", "app": "app-of-a", "worker": "aaaaaaaa"}
-	box := live.Sandbox{ID: d.ids["sandbox"], Owner: ownerA, Name: mark, State: sandbox.StateRunning, LinkKey: live.NewLinkKey(), CreatedAt: now, StartedAt: now, ActiveAt: now, Worker: "w"}
+	box := live.Sandbox{ID: d.ids["sandbox"], Owner: ownerA, Name: mark, State: sandbox.StateRunning, Spec: live.Spec{Labels: map[string]string{live.LabelProject: "8"}}, LinkKey: live.NewLinkKey(), CreatedAt: now, StartedAt: now, ActiveAt: now, Worker: "w"}
 	key, err := file.Key(ownerA, d.ids["session"])
 	if err != nil {
 		d.t.Fatal(err)
@@ -156,10 +160,10 @@ func (d *doors) fill() {
 	err = d.m.kept.store.Update(ctx, func(tx store.Tx) error {
 		for _, step := range []func() error{
 			func() error {
-				return tx.Jobs().Add(ctx, &job.Job{ID: d.ids["job"], RootID: d.ids["job"], Owner: ownerA, Title: mark, State: job.Queued, Payload: json.RawMessage(`{}`), CreatedAt: now, ReadyAt: now, UpdatedAt: now})
+				return tx.Jobs().Add(ctx, &job.Job{ID: d.ids["job"], RootID: d.ids["job"], Owner: ownerA, ProjectID: projectA, Title: mark, State: job.Queued, Payload: json.RawMessage(`{}`), CreatedAt: now, ReadyAt: now, UpdatedAt: now})
 			},
 			func() error {
-				return tx.Runs().Add(ctx, &run.Run{ID: d.ids["run"], Owner: ownerA, State: run.Queued, Language: "python", Webhook: mark, CreatedAt: now}, nil)
+				return tx.Runs().Add(ctx, &run.Run{ID: d.ids["run"], Owner: ownerA, Project: projectA, State: run.Queued, Language: "python", Webhook: mark, CreatedAt: now}, nil)
 			},
 			func() error { return tx.Sandboxes().Add(ctx, &box) },
 			func() error {
@@ -169,7 +173,7 @@ func (d *doors) fill() {
 				return tx.Sandboxes().AddSnapshot(ctx, &live.Snapshot{ID: d.ids["snapshot"], Sandbox: box.ID, Owner: ownerA, Kind: live.Files, Label: mark, CreatedAt: now})
 			},
 			func() error {
-				return tx.Sessions().Add(ctx, &live.Session{ID: d.ids["session"], Owner: ownerA, State: live.SessionActive, Prompt: mark, Sandbox: box.ID, CreatedAt: now, ActiveAt: now, ExpiresAt: now.Add(time.Hour)})
+				return tx.Sessions().Add(ctx, &live.Session{ID: d.ids["session"], Owner: ownerA, Project: "8", State: live.SessionActive, Prompt: mark, Sandbox: box.ID, CreatedAt: now, ActiveAt: now, ExpiresAt: now.Add(time.Hour)})
 			},
 			func() error {
 				_, err := tx.Machines().AddApp(ctx, machine.App{Owner: ownerA, Name: d.ids["app"], CreatedAt: now})

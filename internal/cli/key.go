@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ func (inv *invocation) keyCreateCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long it is good, such as 24h; for ever where it is left out")
 	cmd.Flags().StringSliceVar(&ask.Actions, "actions", nil, "the only actions that it may take, separated by commas, of those of its kind")
 	cmd.Flags().StringVar(&ask.Owner, "owner", "", "for whom it acts: what it makes is theirs, and it sees nothing else")
+	cmd.Flags().Int64Var(&ask.ProjectID, "project", 0, "the only project in which it sees, changes and makes things")
 	return cmd
 }
 
@@ -50,13 +52,21 @@ func (inv *invocation) keyListCommand() *cobra.Command {
 			if inv.json {
 				return inv.printJSON(list)
 			}
-			rows, now := [][]string{{"ID", "KIND", "NAME", "OWNER", "ACTIONS", "USED", "STATE"}}, time.Now()
+			rows, now := [][]string{{"ID", "KIND", "NAME", "OWNER", "PROJECT", "ACTIONS", "USED", "STATE"}}, time.Now()
 			for i := range list {
 				k := &list[i]
-				rows = append(rows, []string{k.ID, k.Kind, orDash(k.Name), orDash(k.Owner), strings.Join(k.Actions, ","), inv.moment(k.UsedAt, now), keyState(k)})
+				rows = append(rows, []string{k.ID, k.Kind, orDash(k.Name), orDash(k.Owner), projectOf(k), strings.Join(k.Actions, ","), inv.moment(k.UsedAt, now), keyState(k)})
 			}
 			return inv.printTable(rows)
 		})
+}
+
+// projectOf is the project that a key is narrowed to.
+func projectOf(k *client.Key) string {
+	if k.ProjectID == nil {
+		return orDash("")
+	}
+	return strconv.FormatInt(*k.ProjectID, 10)
 }
 
 func keyState(k *client.Key) string {

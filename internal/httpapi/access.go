@@ -60,12 +60,28 @@ func (a *API) allow(r *http.Request, c policy.Caller, rt route) error {
 			return fault.New(fault.Denied, "The token of a sandbox opens that sandbox and no other.").WithCode("other_sandbox")
 		}
 		return nil
+	case c.Project() != 0 && !ofProjects(r):
+		return c.NoProject("the things here")
 	case !c.May(rt.action):
 		return fault.New(fault.Denied, "A key of kind %q may not do this; it needs the permission %q.", c.Kind, rt.action)
 	case c.Kind == policy.Local && a.cfg.DirectorKey != "" && (rt.action == policy.Rearm || rt.action == policy.Purge):
 		return fault.New(fault.Denied, "Only a director does this; send the director's key as %q.", directorHeader).WithCode("director_only")
 	}
 	return nil
+}
+
+// ofProjects reports whether what a request is about belongs to projects, so that
+// the manager tells those of one from those of another. Whatever is not listed
+// is closed to keys that are narrowed to a project.
+func ofProjects(r *http.Request) bool {
+	_, path, _ := strings.Cut(r.Pattern, "/")
+	path = strings.TrimPrefix("/"+path, version) + "/"
+	for _, below := range []string{"/prds/", "/jobs/", "/queue/dead/", "/events/", "/ws/", "/sandboxes/", "/snapshots/", "/usage/", "/sessions/", "/run/", "/runs/", "/languages/", "/pool/"} {
+		if strings.HasPrefix(path, below) {
+			return true
+		}
+	}
+	return false
 }
 
 // caller says who sends a request. The director's key makes a director of them

@@ -179,8 +179,15 @@ func (a *API) Join(pattern string, door http.Handler) {
 	a.mux.note(door)
 }
 
-// Caller says who sends a request.
-func (a *API) Caller(r *http.Request) (policy.Caller, error) { return a.caller(r) }
+// Caller says who sends a request to a door that was joined. None of them knows
+// projects.
+func (a *API) Caller(r *http.Request) (policy.Caller, error) {
+	c, err := a.caller(r)
+	if err == nil {
+		err = c.NoProject("the things here")
+	}
+	return c, err
+}
 
 // Oversee serves a handler of figures about everybody's jobs, for those who may
 // see everybody's.

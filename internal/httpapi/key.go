@@ -27,6 +27,7 @@ type CreateKeyBody struct {
 	TTL     *float64     `json:"ttl,omitempty" minimum:"1" doc:"Seconds that it is good for; for ever where it is left out."`
 	Actions []ActionName `json:"actions,omitempty" maxItems:"16" nullable:"false" doc:"The only actions that it may take, of those of its kind; all of them where it is left out."`
 	Owner   string       `json:"owner,omitempty" maxLength:"64" doc:"For whom it acts: what it makes is theirs, and it sees nothing else."`
+	Project int64        `json:"project_id,omitempty" minimum:"0" doc:"The only project in which it sees, changes and makes things; on top of kind, actions and owner."`
 }
 
 // ActionName is an action of the policy.
@@ -39,6 +40,7 @@ type KeyBody struct {
 	Name      string       `json:"name"`
 	Actions   []ActionName `json:"actions" nullable:"false" doc:"What it may do."`
 	Owner     string       `json:"owner,omitempty" doc:"For whom it acts, where it is narrowed to that."`
+	Project   *int64       `json:"project_id" doc:"The project that it is narrowed to; null is none."`
 	CreatedAt time.Time    `json:"created_at"`
 	CreatedBy string       `json:"created_by,omitempty"`
 	ExpiresAt *time.Time   `json:"expires_at" doc:"null is never."`
@@ -104,7 +106,7 @@ func (a *API) createKey(ctx context.Context, in *createKeyInput) (*createKeyOutp
 	if err := in.into(&b); err != nil {
 		return nil, err
 	}
-	req := policy.KeyRequest{Kind: policy.Kind(b.Kind), Name: b.Name, Scope: policy.Scope{Owner: b.Owner}}
+	req := policy.KeyRequest{Kind: policy.Kind(b.Kind), Name: b.Name, Scope: policy.Scope{Owner: b.Owner, Project: b.Project}}
 	for _, action := range b.Actions {
 		req.Scope.Actions = append(req.Scope.Actions, policy.Action(action))
 	}
@@ -148,6 +150,9 @@ func (a *API) keyBody(k *policy.Key) KeyBody {
 		ExpiresAt: timeOrNull(k.ExpiresAt), RevokedAt: timeOrNull(k.RevokedAt), UsedAt: timeOrNull(k.UsedAt), Good: k.Good(a.cfg.Now()),
 	}
 	c := k.Caller()
+	if k.Scope.Project != 0 {
+		b.Project = &k.Scope.Project
+	}
 	for _, action := range policy.Actions(k.Kind) {
 		if c.May(action) {
 			b.Actions = append(b.Actions, ActionName(action))

@@ -36,6 +36,12 @@ func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s li
 	if err != nil {
 		return s, false, err
 	}
+	if req.Spec.Labels, err = placed(c, req.Spec.Labels); err != nil {
+		return s, false, err
+	}
+	if err := noStorage(c, req.Spec.Sync); err != nil {
+		return s, false, err
+	}
 	if k.Demand != nil {
 		if err := k.Demand(ctx); err != nil {
 			return s, false, err
@@ -260,6 +266,9 @@ func (k *Keeper) named(ctx context.Context, c policy.Caller, name string) (s liv
 			s, err = tx.Sandboxes().ByName(ctx, c.ID, name)
 			return err
 		})
+		if err == nil && !c.Sees(s.Owner, s.Spec.Project()) {
+			return live.Sandbox{}, fault.New(fault.Conflict, "A sandbox of another project has the name %q; take another.", name).WithCode(store.CodeNameTaken)
+		}
 		if err != nil || s.State == sandbox.StateRunning {
 			return s, err
 		}

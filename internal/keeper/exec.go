@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,9 +36,9 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 	if err != nil {
 		return e, false, err
 	}
-	c.ID = job.NewID()
+	c.ID, asked.Key = job.NewID(), who.ReplyKey(asked.Key)
 	e = live.Exec{
-		ID: c.ID, Sandbox: s.ID, Owner: s.Owner, Command: c.Command, Dir: c.Dir, User: c.User, TTY: c.TTY, Timeout: c.Timeout,
+		ID: c.ID, Sandbox: s.ID, Owner: s.Owner, Project: s.Spec.Project(), Command: c.Command, Dir: c.Dir, User: c.User, TTY: c.TTY, Timeout: c.Timeout,
 		State: live.Running, CreatedAt: k.now(),
 	}
 	e.StartedAt = e.CreatedAt
@@ -60,7 +61,7 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 		if err := tx.Execs().Add(ctx, &e); err != nil {
 			return err
 		}
-		err := tx.Events().Append(ctx, entity("exec", e.ID, e.Owner, event.ExecStarted, who.ID, e.CreatedAt, map[string]any{"sandbox": s.ID, "command": briefly(e.Command)}))
+		err := tx.Events().Append(ctx, ran(&e, event.ExecStarted, who.ID, e.CreatedAt, map[string]any{"sandbox": s.ID, "command": briefly(e.Command)}))
 		if err == nil {
 			goAhead()
 		}
@@ -153,16 +154,6 @@ func keptExec(ctx context.Context, tx store.Tx, owner string, asked run.Asked) (
 	return x.ExecID, nil
 }
 
-// briefly is a command as it stands in an event.
-func briefly(command []string) []string {
-	const words, length = 8, 100
-	list := make([]string, 0, words)
-	for _, w := range command[:min(len(command), words)] {
-		list = append(list, w[:min(len(w), length)])
-	}
-	return list
-}
-
 // endExec writes the end of an exec down.
 func (k *Keeper) endExec(ctx context.Context, tx store.Tx, e *live.Exec, res live.ExecResult, inline map[string][]byte) error {
 	e.State, e.EndedAt, e.Result = live.Done, k.now(), &res
@@ -178,7 +169,7 @@ func (k *Keeper) endExec(ctx context.Context, tx store.Tx, e *live.Exec, res liv
 	if err := tx.Execs().Put(ctx, e, small); err != nil {
 		return err
 	}
-	return tx.Events().Append(ctx, entity("exec", e.ID, e.Owner, event.ExecEnded, actor(ctx), e.EndedAt, map[string]any{
+	return tx.Events().Append(ctx, ran(e, event.ExecEnded, actor(ctx), e.EndedAt, map[string]any{
 		"sandbox": e.Sandbox, "verdict": res.Verdict, "cause": clip(res.Cause), "exit_code": res.ExitCode,
 		"stdout_bytes": res.Stdout.Kept, "stderr_bytes": res.Stderr.Kept,
 	}))
@@ -191,10 +182,12 @@ func (k *Keeper) Exec(ctx context.Context, id string) (e live.Exec, err error) {
 		return e, err
 	}
 	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
-		e, err = tx.Execs().Get(ctx, id)
-		return err
+		if e, err = tx.Execs().Get(ctx, id); err != nil {
+			return err
+		}
+		return demandProject(ctx, tx, c, e.Sandbox)
 	})
-	if fault.Is(err, fault.NotFound) || err == nil && !c.SeesAll() && e.Owner != c.ID {
+	if fault.Is(err, fault.NotFound) || err == nil && !c.Sees(e.Owner, c.Project()) {
 		return live.Exec{}, fault.New(fault.NotFound, "No exec has the id %q.", id)
 	}
 	return e, err
@@ -206,10 +199,11 @@ func (k *Keeper) Execs(ctx context.Context, f store.ExecFilter) (list []live.Exe
 	if err != nil {
 		return nil, err
 	}
-	if !c.SeesAll() {
-		f.Owner = c.ID
-	}
+	f.Owner = cmp.Or(c.OnlyOwner(), f.Owner)
 	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
+		if err := demandProject(ctx, tx, c, f.Sandbox); err != nil {
+			return err
+		}
 		list, err = tx.Execs().List(ctx, f)
 		return err
 	})

@@ -276,7 +276,7 @@ func visible(ctx context.Context, tx store.Tx, id string) (live.Sandbox, error) 
 		return live.Sandbox{}, err
 	}
 	s, err := tx.Sandboxes().Get(ctx, id)
-	if fault.Is(err, fault.NotFound) || err == nil && !c.SeesAll() && s.Owner != c.ID {
+	if fault.Is(err, fault.NotFound) || err == nil && !c.Sees(s.Owner, s.Spec.Project()) {
 		return live.Sandbox{}, fault.New(fault.NotFound, "No sandbox has the id %q.", id)
 	}
 	return s, err
@@ -284,11 +284,25 @@ func visible(ctx context.Context, tx store.Tx, id string) (live.Sandbox, error) 
 
 // happened is an event of a sandbox.
 func happened(s *live.Sandbox, t event.Type, actor string, at time.Time, data map[string]any) *event.Event {
-	return entity("sandbox", s.ID, s.Owner, t, actor, at, data)
+	return telling(&event.Event{Type: t, Version: 1, Entity: "sandbox", EntityID: s.ID, Owner: s.Owner, ProjectID: s.Spec.Project(), Actor: actor, At: at}, data)
 }
 
-func entity(kind, id, owner string, t event.Type, actor string, at time.Time, data map[string]any) *event.Event {
-	e := &event.Event{Type: t, Version: 1, Entity: kind, EntityID: id, Owner: owner, Actor: actor, At: at}
+// ran is an event of an exec.
+func ran(e *live.Exec, t event.Type, actor string, at time.Time, data map[string]any) *event.Event {
+	return telling(&event.Event{Type: t, Version: 1, Entity: "exec", EntityID: e.ID, Owner: e.Owner, ProjectID: e.Project, Actor: actor, At: at}, data)
+}
+
+// briefly is a command as it stands in an event.
+func briefly(command []string) []string {
+	const words, length = 8, 100
+	list := make([]string, 0, words)
+	for _, w := range command[:min(len(command), words)] {
+		list = append(list, w[:min(len(w), length)])
+	}
+	return list
+}
+
+func telling(e *event.Event, data map[string]any) *event.Event {
 	if len(data) > 0 {
 		e.Data, _ = json.Marshal(data) // of words and numbers
 	}

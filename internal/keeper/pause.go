@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -119,10 +120,12 @@ func (k *Keeper) Snapshot(ctx context.Context, id string) (snap live.Snapshot, e
 		return snap, err
 	}
 	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
-		snap, err = tx.Sandboxes().GetSnapshot(ctx, id)
-		return err
+		if snap, err = tx.Sandboxes().GetSnapshot(ctx, id); err != nil {
+			return err
+		}
+		return demandProject(ctx, tx, c, snap.Sandbox)
 	})
-	if fault.Is(err, fault.NotFound) || err == nil && !c.SeesAll() && snap.Owner != c.ID {
+	if fault.Is(err, fault.NotFound) || err == nil && !c.Sees(snap.Owner, c.Project()) {
 		return live.Snapshot{}, fault.New(fault.NotFound, "No snapshot has the id %q.", id)
 	}
 	return snap, err
@@ -134,10 +137,11 @@ func (k *Keeper) Snapshots(ctx context.Context, f store.SnapshotFilter) (list []
 	if err != nil {
 		return nil, err
 	}
-	if !c.SeesAll() {
-		f.Owner = c.ID
-	}
+	f.Owner = cmp.Or(c.OnlyOwner(), f.Owner)
 	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
+		if err := demandProject(ctx, tx, c, f.Sandbox); err != nil {
+			return err
+		}
 		list, err = tx.Sandboxes().Snapshots(ctx, f)
 		return err
 	})
@@ -227,13 +231,13 @@ func (k *Keeper) forkExecs(ctx context.Context, tx store.Tx, s *live.Sandbox, id
 			return err
 		}
 		x := e
-		x.ID, x.Sandbox, x.Owner, x.Origin = job.NewID(), s.ID, s.Owner, id
+		x.ID, x.Sandbox, x.Owner, x.Project, x.Origin = job.NewID(), s.ID, s.Owner, s.Spec.Project(), id
 		x.State, x.Result, x.EndedAt, x.CreatedAt = live.Running, nil, time.Time{}, k.now()
 		if err := tx.Execs().Add(ctx, &x); err != nil {
 			return err
 		}
 		data := map[string]any{"sandbox": s.ID, "command": briefly(x.Command), "fork_of": id}
-		if err := tx.Events().Append(ctx, entity("exec", x.ID, x.Owner, event.ExecStarted, actor(ctx), x.CreatedAt, data)); err != nil {
+		if err := tx.Events().Append(ctx, ran(&x, event.ExecStarted, actor(ctx), x.CreatedAt, data)); err != nil {
 			return err
 		}
 	}

@@ -37,6 +37,9 @@ func (k *Keeper) syncNow(ctx context.Context, id string, asked live.Sync, do fun
 	if err != nil {
 		return filesync.Result{}, err
 	}
+	if c, _ := caller(ctx); c.Project() != 0 { // whoever is not known saw no sandbox
+		return filesync.Result{}, noStorage(c, &asked)
+	}
 	req, err := syncRequest(&s, asked)
 	if err != nil {
 		return filesync.Result{}, err
@@ -61,6 +64,9 @@ func syncRequest(s *live.Sandbox, asked live.Sync) (filesync.Request, error) {
 func storage(ctx context.Context, session string) (string, error) {
 	c, err := caller(ctx)
 	if err != nil {
+		return "", err
+	}
+	if err := c.NoProject("stored files"); err != nil {
 		return "", err
 	}
 	return file.Key(c.ID, session)

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -34,6 +35,9 @@ func (k *Keeper) SandboxByName(ctx context.Context, name string) (s live.Sandbox
 		s, err = tx.Sandboxes().ByName(ctx, c.ID, name)
 		return err
 	})
+	if err == nil && !c.Sees(s.Owner, s.Spec.Project()) {
+		return live.Sandbox{}, fault.New(fault.NotFound, "No open sandbox of yours has the name %q.", name)
+	}
 	return s, err
 }
 
@@ -43,8 +47,9 @@ func (k *Keeper) Sandboxes(ctx context.Context, f store.SandboxFilter) (list []l
 	if err != nil {
 		return nil, err
 	}
-	if !c.SeesAll() {
-		f.Owner = c.ID
+	f.Owner = cmp.Or(c.OnlyOwner(), f.Owner)
+	if f.Labels, err = placed(c, f.Labels); err != nil {
+		return nil, err
 	}
 	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
 		list, err = tx.Sandboxes().List(ctx, f)
@@ -55,6 +60,18 @@ func (k *Keeper) Sandboxes(ctx context.Context, f store.SandboxFilter) (list []l
 
 // UpdateSandbox changes a sandbox. A time to live counts from now on.
 func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (live.Sandbox, error) {
+	c, err := caller(ctx)
+	if err != nil {
+		return live.Sandbox{}, err
+	}
+	if err := noStorage(c, ch.Sync); err != nil {
+		return live.Sandbox{}, err
+	}
+	if ch.Labels != nil {
+		if ch.Labels, err = placed(c, ch.Labels); err != nil {
+			return live.Sandbox{}, err
+		}
+	}
 	s, host, err := k.use(ctx, id)
 	if err != nil {
 		return s, err
@@ -284,10 +301,7 @@ func (k *Keeper) Accounts(ctx context.Context, since time.Time) (list []store.Ac
 	if err != nil {
 		return nil, err
 	}
-	f := store.AccountFilter{Since: since, Now: k.now()}
-	if !c.SeesAll() {
-		f.Owner = c.ID
-	}
+	f := store.AccountFilter{Owner: c.OnlyOwner(), Project: c.Project(), Since: since, Now: k.now()}
 	err = k.Store.View(ctx, func(tx store.Tx) (err error) {
 		list, err = tx.Sandboxes().Accounts(ctx, f)
 		return err

@@ -163,6 +163,7 @@ type Exec struct {
 	ID      string
 	Sandbox string
 	Owner   string
+	Project int64 `json:",omitempty"` // of the sandbox when it was started; 0 is none
 	Command []string
 	Dir     string
 	User    string

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -205,12 +206,20 @@ func (m *Manager) addKey(ctx context.Context, tx store.Tx, k policy.Key, actor s
 func tellKey(ctx context.Context, tx store.Tx, t event.Type, k *policy.Key, actor string, at time.Time) error {
 	err := tx.Audit().Append(ctx, &audit.Record{
 		At: at, Category: audit.Access, Severity: audit.Warning, Action: string(t), Source: "manager", Actor: actor, Target: k.ID,
-		Metadata: map[string]string{"kind": string(k.Kind), "name": k.Name, "owner": k.Scope.Owner},
+		Metadata: map[string]string{"kind": string(k.Kind), "name": k.Name, "owner": k.Scope.Owner, "project": projectName(k.Scope.Project)},
 	})
 	if err != nil {
 		return err
 	}
 	return tx.Events().Append(ctx, &event.Event{Type: t, Version: 1, Entity: "key", EntityID: k.ID, Actor: actor, At: at})
+}
+
+// projectName is a project as the audit names it; "" is none.
+func projectName(id int64) string {
+	if id == 0 {
+		return ""
+	}
+	return strconv.FormatInt(id, 10)
 }
 
 // maxKeys bounds how many good keys there are.

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -24,6 +26,12 @@ func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, re
 	if err != nil {
 		return job.Submission{}, err
 	}
+	if prd.ProjectID, err = c.Place(prd.ProjectID); err != nil {
+		return job.Submission{}, err
+	}
+	if err := m.demandSessions(ctx, c, prd); err != nil {
+		return job.Submission{}, err
+	}
 	if err := m.demandDrivers(ctx, prd); err != nil {
 		return job.Submission{}, err
 	}
@@ -35,7 +43,7 @@ func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, re
 	}
 	ctx, span := m.Tracer.Start(ctx, "queue.submit", trace.Producer)
 	defer span.End()
-	s, err := m.Queue.Submit(ctx, c, prd, idempotencyKey, requestDigest)
+	s, err := m.Queue.Submit(ctx, c, prd, c.ReplyKey(idempotencyKey), requestDigest)
 	span.Fail(err)
 	switch {
 	case err != nil || s.Replayed:
@@ -85,14 +93,52 @@ func whyNot(h job.Health, name string) string {
 	return "no connected worker has it; they have " + strings.Join(h.Drivers, ", ")
 }
 
+// within bounds a list of jobs to those that the caller sees.
+func within(c policy.Caller, f store.JobFilter) (store.JobFilter, error) {
+	f.Owner = cmp.Or(c.OnlyOwner(), f.Owner)
+	if c.Project() == 0 {
+		return f, nil
+	}
+	var named int64
+	if f.ProjectID != nil {
+		named = *f.ProjectID
+	}
+	own, err := c.Place(named)
+	f.ProjectID = &own
+	return f, err
+}
+
+// demandSessions refuses tasks in sessions of another project to a key that is
+// narrowed to one: their sandboxes are there.
+func (m *Manager) demandSessions(ctx context.Context, c policy.Caller, prd job.PRD) error {
+	if c.Project() == 0 {
+		return nil
+	}
+	return m.Store.View(ctx, func(tx store.Tx) error {
+		for i, t := range prd.Tasks {
+			if t.SessionID == "" {
+				continue
+			}
+			s, err := tx.Sessions().Get(ctx, c.ID, t.SessionID)
+			if fault.Is(err, fault.NotFound) || err == nil && !c.Sees(s.Owner, live.ProjectOf(s.Project)) {
+				return fault.Field(fmt.Sprintf("tasks[%d].session_id", i), "is no session of yours in the project of this key")
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Jobs lists jobs that the caller may see, newest first.
 func (m *Manager) Jobs(ctx context.Context, f store.JobFilter) (jobs []job.Job, err error) {
 	c, err := caller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !c.SeesAll() {
-		f.Owner = c.ID
+	if f, err = within(c, f); err != nil {
+		return nil, err
 	}
 	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
 		jobs, err = tx.Jobs().List(ctx, f)
@@ -118,7 +164,7 @@ func visible(ctx context.Context, tx store.Tx, id string) (job.Job, error) {
 		return job.Job{}, err
 	}
 	j, err := tx.Jobs().Get(ctx, id)
-	if err == nil && !c.SeesAll() && j.Owner != c.ID {
+	if err == nil && !c.Sees(j.Owner, j.ProjectID) {
 		return job.Job{}, fault.New(fault.NotFound, "no job has the id %q", id)
 	}
 	return j, err
@@ -277,8 +323,9 @@ func (m *Manager) Events(ctx context.Context, f event.Filter, limit int) (events
 	if err != nil {
 		return nil, err
 	}
-	if !c.SeesAll() {
-		f.Owner = c.ID
+	f.Owner = cmp.Or(c.OnlyOwner(), f.Owner)
+	if f.ProjectID, err = c.Place(f.ProjectID); err != nil {
+		return nil, err
 	}
 	err = m.Store.View(ctx, func(tx store.Tx) (err error) {
 		events, err = eventPage(ctx, tx, f, limit)

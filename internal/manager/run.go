@@ -25,21 +25,13 @@ type RunTerms struct {
 // newRunner makes the part that does runs.
 func (m *Manager) newRunner(t RunTerms) *runner.Runner {
 	cfg := runner.Config{
-		Store: m.Store, Blobs: m.Blobs, Workers: m.freeRunners, Disk: m.demandRoom, Fence: m.fence.Load, Terms: t.Terms, Hooks: t.Hooks, Observer: t.Observer,
+		Store: m.Store, Blobs: m.Blobs, Workers: m.freeRunners, Disk: m.demandDisk, Stops: m.switches.refuse, Fence: m.fence.Load, Terms: t.Terms, Hooks: t.Hooks, Observer: t.Observer,
 		Now: m.Now, Logger: m.Logger, ID: m.ID, Most: t.Most, Patience: t.Patience, Back: m.LeaseTerm,
 	}
 	if !m.Alone {
 		cfg.Outputs = m.Outputs
 	}
 	return runner.New(cfg)
-}
-
-// demandRoom refuses new runs while they could not be taken.
-func (m *Manager) demandRoom() error {
-	if err := m.switches.refuse(sandbox.Subject{}); err != nil {
-		return err
-	}
-	return m.demandDisk()
 }
 
 // freeRunners are the workers here; while everything is stopped none takes a run.

@@ -51,22 +51,27 @@ type Caller struct {
 type Scope struct {
 	Actions []Action // the only ones that it may take, of those of its kind
 	Owner   string   // for whom it acts: whose rows it makes, and the only ones that it sees
+	// Project is the only one in which it sees, changes and makes things.
+	Project int64
 }
 
-// allows reports whether an action is within the scope. Who acts for one owner
-// has no say in what is everybody's.
+// allows reports whether an action is within the scope. Who acts for one owner,
+// or in one project, has no say in what is everybody's.
 func (s *Scope) allows(a Action) bool {
 	switch {
 	case s == nil:
 		return true
-	case s.Owner != "" && a != Read && a != Submit && a != Control:
+	case s.bounded() && a != Read && a != Submit && a != Control:
 		return false
 	}
 	return len(s.Actions) == 0 || slices.Contains(s.Actions, a)
 }
 
+// bounded reports whether only a part of what there is can be seen.
+func (s *Scope) bounded() bool { return s != nil && (s.Owner != "" || s.Project != 0) }
+
 // Empty reports whether nothing is narrowed.
-func (s *Scope) Empty() bool { return s == nil || len(s.Actions) == 0 && s.Owner == "" }
+func (s *Scope) Empty() bool { return s == nil || len(s.Actions) == 0 && !s.bounded() }
 
 // LocalCaller is the caller of a manager that is bound to loopback and asks
 // for no key.
@@ -137,9 +142,13 @@ func (c Caller) Commands() bool {
 // Actor is who is said to have done something: the key, where there is one.
 func (c Caller) Actor() string { return cmp.Or(c.Key, c.ID) }
 
-// SeesAll reports whether the caller sees rows of every owner. The others see
-// only their own.
-func (c Caller) SeesAll() bool {
+// SeesAll reports whether the caller sees every row there is. What the others see
+// is bounded: see Sees.
+func (c Caller) SeesAll() bool { return !c.Scope.bounded() && c.seesOwners() }
+
+// seesOwners reports whether the caller sees rows of every owner, where its
+// project does not speak against it.
+func (c Caller) seesOwners() bool {
 	if c.Scope != nil && c.Scope.Owner != "" {
 		return false
 	}

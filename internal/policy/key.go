@@ -94,11 +94,13 @@ func (r *KeyRequest) Check(now time.Time) error {
 		return fault.Field("owner", "must be at most %d letters, digits, dots, dashes and underscores", maxOwner)
 	case r.Scope.Owner == System().ID:
 		return fault.Field("owner", "%q is the manager itself", r.Scope.Owner)
+	case r.Scope.Project < 0:
+		return fault.Field("project_id", "must not be negative")
 	}
 	for i, a := range r.Scope.Actions {
 		switch {
-		case !(&Scope{Owner: r.Scope.Owner}).allows(a):
-			return fault.Field(fmt.Sprintf("actions[%d]", i), "a key that acts for one owner cannot %q", clip(string(a)))
+		case !(&Scope{Owner: r.Scope.Owner, Project: r.Scope.Project}).allows(a):
+			return fault.Field(fmt.Sprintf("actions[%d]", i), "a key that acts for one owner, or in one project, cannot %q", clip(string(a)))
 		case !slices.Contains(allowed(r.Kind), a):
 			return fault.Field(fmt.Sprintf("actions[%d]", i), "a key of kind %q may not %q; it may %v", r.Kind, clip(string(a)), allowed(r.Kind))
 		case slices.Contains(r.Scope.Actions[:i], a):

@@ -65,6 +65,9 @@ func TestKeyRequests(t *testing.T) {
 		"more":          {KeyRequest{Kind: Viewer, Scope: Scope{Actions: []Action{Submit}}}, "actions[0]"},
 		"twice":         {KeyRequest{Kind: Viewer, Scope: Scope{Actions: []Action{Read, Read}}}, "actions[1]"},
 		"for an owner":  {KeyRequest{Kind: Admin, Scope: Scope{Owner: "x", Actions: []Action{Manage}}}, "actions[0]"},
+		"a project":     {KeyRequest{Kind: Operator, Scope: Scope{Project: 7, Actions: []Action{Read}}}, ""},
+		"below zero":    {KeyRequest{Kind: Operator, Scope: Scope{Project: -1}}, "project_id"},
+		"in a project":  {KeyRequest{Kind: Admin, Scope: Scope{Project: 7, Actions: []Action{Stop}}}, "actions[0]"},
 		"unheard of it": {KeyRequest{Kind: Admin, Scope: Scope{Actions: []Action{"fly"}}}, "actions[0]"},
 	} {
 		err := c.req.Check(now)

@@ -109,7 +109,7 @@ func (q *Queue) audit(ctx context.Context, actor, what, id string, refusal error
 
 // visible hides other people's jobs as if they did not exist.
 func visible(caller policy.Caller, j *job.Job) error {
-	if caller.SeesAll() || j.Owner == caller.ID {
+	if caller.Sees(j.Owner, j.ProjectID) {
 		return nil
 	}
 	return fault.New(fault.NotFound, "there is no job %s", j.ID)

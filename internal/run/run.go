@@ -15,7 +15,8 @@ import (
 type Order struct {
 	ID       string `json:"id"`
 	Owner    string `json:"owner"`
-	Language string `json:"language"` // a name of the registry, lower case
+	Project  int64  `json:"project_id,omitempty"` // by which a kill switch finds it; 0 is none
+	Language string `json:"language"`             // a name of the registry, lower case
 	Code     string `json:"code"`
 	// Files are inputs beside the code, by plain name.
 	Files map[string]string `json:"files,omitempty"`

@@ -52,6 +52,7 @@ const MaxTries = 3
 type Run struct {
 	ID       string // a UUIDv7, so that order by it is order of time
 	Owner    string
+	Project  int64 // that it belongs to; 0 is none
 	State    State
 	Language string
 	// CodeSHA256 tells what code it was, once the code is gone.

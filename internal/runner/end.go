@@ -130,7 +130,7 @@ func happened(x *run.Run, kind event.Type, at time.Time, facts map[string]any) *
 	if kind != event.RunCreated {
 		actor = policy.System().ID
 	}
-	return &event.Event{Type: kind, Version: 1, Entity: "run", EntityID: x.ID, Actor: actor, Owner: x.Owner, At: at, Data: data}
+	return &event.Event{Type: kind, Version: 1, Entity: "run", EntityID: x.ID, ProjectID: x.Project, Actor: actor, Owner: x.Owner, At: at, Data: data}
 }
 
 // finish writes the end of a run down, with what it left, and returns the

@@ -16,6 +16,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/wake"
 )
@@ -56,6 +57,8 @@ type Config struct {
 	// Disk refuses new runs while the disk has no room for more than what the
 	// old ones need to end; nil never does.
 	Disk func() error
+	// Stops refuses runs that the kill switch stands against; nil never does.
+	Stops func(sandbox.Subject) error
 	// Fence is that of the leader while this manager leads, else 0.
 	Fence    func() int64
 	Terms    run.Terms

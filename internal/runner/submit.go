@@ -35,9 +35,10 @@ func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked run.A
 		}
 		hooks[i], orders[i].Keep = reqs[i].Webhook, true
 	}
-	if err := r.Disk(); err != nil {
+	if err := r.demandRoom(c); err != nil {
 		return run.Submission{}, err
 	}
+	asked.Key = c.ReplyKey(asked.Key)
 	return r.submit(ctx, c, orders, hooks, asked)
 }
 

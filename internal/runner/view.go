@@ -34,7 +34,7 @@ func visible(ctx context.Context, tx store.Tx, id string) (run.Run, error) {
 		return run.Run{}, err
 	}
 	x, err := tx.Runs().Get(ctx, id)
-	if fault.Is(err, fault.NotFound) || err == nil && !c.SeesAll() && x.Owner != c.ID {
+	if fault.Is(err, fault.NotFound) || err == nil && !c.Sees(x.Owner, x.Project) {
 		return run.Run{}, fault.New(fault.NotFound, "No run has the id %q.", id)
 	}
 	return x, err
@@ -65,8 +65,9 @@ func (r *Runner) Runs(ctx context.Context, f store.RunFilter) (list []run.Run, e
 	if err != nil {
 		return nil, err
 	}
-	if !c.SeesAll() {
-		f.Owner = c.ID
+	f.Owner = cmp.Or(c.OnlyOwner(), f.Owner)
+	if f.Project, err = c.Place(f.Project); err != nil {
+		return nil, err
 	}
 	err = r.Store.View(ctx, func(tx store.Tx) (err error) {
 		list, err = tx.Runs().List(ctx, f)

@@ -207,14 +207,38 @@ func find(ctx context.Context, tx store.Tx, id string) (live.Session, error) {
 	if err != nil {
 		return live.Session{}, err
 	}
+	if c.Project() != 0 {
+		return findIn(ctx, tx, c, id)
+	}
 	s, err := tx.Sessions().Get(ctx, c.ID, id)
 	if fault.Is(err, fault.NotFound) && c.SeesAll() {
 		s, err = tx.Sessions().Get(ctx, "", id)
 	}
 	if fault.Is(err, fault.NotFound) {
-		err = fault.New(fault.NotFound, "No session has the id %q.", id[:min(len(id), 60)])
+		err = noSession(id)
 	}
 	return s, err
+}
+
+func noSession(id string) error {
+	return fault.New(fault.NotFound, "No session has the id %q.", id[:min(len(id), 60)])
+}
+
+// findIn is find for a caller whose key is narrowed to a project: the newest that
+// has the id there.
+func findIn(ctx context.Context, tx store.Tx, c policy.Caller, id string) (live.Session, error) {
+	project, err := c.PlaceLabel("")
+	if err != nil {
+		return live.Session{}, err
+	}
+	list, err := tx.Sessions().List(ctx, store.SessionFilter{ID: id, Owner: c.OnlyOwner(), Project: project, Limit: 1})
+	if err != nil {
+		return live.Session{}, err
+	}
+	if id == "" || len(list) == 0 {
+		return live.Session{}, noSession(id)
+	}
+	return list[0], nil
 }
 
 // CodeEnded is the code of the fault about a session that is over.
@@ -288,5 +312,5 @@ func happened(ctx context.Context, s *live.Session, t event.Type, at time.Time, 
 	if c, ok := policy.From(ctx); ok {
 		actor = c.ID
 	}
-	return &event.Event{Type: t, Version: 1, Entity: "session", EntityID: s.ID, Owner: s.Owner, Actor: actor, At: at, Data: text}
+	return &event.Event{Type: t, Version: 1, Entity: "session", EntityID: s.ID, Owner: s.Owner, ProjectID: live.ProjectOf(s.Project), Actor: actor, At: at, Data: text}
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -32,6 +34,9 @@ func (l *Lifecycle) StartSession(ctx context.Context, req live.SessionRequest) (
 	if err != nil {
 		return s, false, err
 	}
+	if req.Project, err = c.PlaceLabel(req.Project); err != nil {
+		return s, false, err
+	}
 	if req.ID == "" {
 		req.ID = job.NewID()
 	}
@@ -47,7 +52,7 @@ func (l *Lifecycle) StartSession(ctx context.Context, req live.SessionRequest) (
 	if err := check.Check(live.Terms{}); err != nil {
 		return s, false, err
 	}
-	if s, made, err = l.add(ctx, c.ID, req); err != nil {
+	if s, made, err = l.add(ctx, c, req); err != nil {
 		return s, made, err
 	}
 	if s, err = l.ensure(ctx, s); err != nil || req.Prompt == "" {
@@ -58,13 +63,17 @@ func (l *Lifecycle) StartSession(ctx context.Context, req live.SessionRequest) (
 }
 
 // add stores a session, or returns the open one that has its id.
-func (l *Lifecycle) add(ctx context.Context, owner string, req live.SessionRequest) (s live.Session, made bool, err error) {
+func (l *Lifecycle) add(ctx context.Context, c policy.Caller, req live.SessionRequest) (s live.Session, made bool, err error) {
+	owner := c.ID
 	err = l.Store.Update(ctx, func(tx store.Tx) error {
 		now := l.now()
 		fresh := live.Session{ID: req.ID, Owner: owner, Project: req.Project, State: live.SessionPending, Prompt: req.Prompt, Spec: req.Spec, CreatedAt: now, ActiveAt: now}
 		fresh.ExpiresAt = l.due(&fresh)
 		made = false
 		s, err = tx.Sessions().Get(ctx, owner, req.ID)
+		if err == nil && !c.Sees(owner, live.ProjectOf(s.Project)) {
+			return fault.New(fault.Conflict, "A session of another project has the id %q; take another.", req.ID).WithCode(store.CodeSessionExists)
+		}
 		if err == nil {
 			return demandOpen(&s)
 		}
@@ -95,6 +104,9 @@ func (l *Lifecycle) ensure(ctx context.Context, s live.Session) (live.Session, e
 	}
 	spec := s.Spec
 	spec.Labels = map[string]string{"session": s.ID}
+	if live.ProjectOf(s.Project) != 0 { // so that a kill switch of the project finds it too
+		spec.Labels[live.LabelProject] = s.Project
+	}
 	box, made, err := l.Sandboxes.CreateSandbox(own, live.Request{Name: "session-" + s.ID, Session: s.ID, Spec: spec, TTL: &ttl, Idle: &idle})
 	if err != nil {
 		return s, err
@@ -125,7 +137,7 @@ func (l *Lifecycle) ask(ctx context.Context, s live.Session, prompt string) (liv
 	if err != nil {
 		return s, err
 	}
-	done, err := l.Submit(asOwner(ctx, s.Owner), job.PRD{Title: "Session " + s.ID, Tasks: []job.Task{{SessionID: s.ID, Payload: payload}}})
+	done, err := l.Submit(asOwner(ctx, s.Owner), job.PRD{ProjectID: live.ProjectOf(s.Project), Title: "Session " + s.ID, Tasks: []job.Task{{SessionID: s.ID, Payload: payload}}})
 	if err != nil {
 		return s, err
 	}
@@ -153,8 +165,9 @@ func (l *Lifecycle) Sessions(ctx context.Context, f store.SessionFilter) (list [
 	if err != nil {
 		return nil, err
 	}
-	if !c.SeesAll() {
-		f.Owner = c.ID
+	f.Owner = cmp.Or(c.OnlyOwner(), f.Owner)
+	if f.Project, err = c.PlaceLabel(f.Project); err != nil {
+		return nil, err
 	}
 	err = l.Store.View(ctx, func(tx store.Tx) (err error) {
 		list, err = tx.Sessions().List(ctx, f)

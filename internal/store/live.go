@@ -62,6 +62,7 @@ type SnapshotFilter struct {
 // AccountFilter chooses what is added up, and how.
 type AccountFilter struct {
 	Owner      string // "" is everybody's
+	Project    int64  // 0 is every one, and none
 	Since, Now time.Time
 }
 

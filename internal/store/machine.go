@@ -70,6 +70,7 @@ const CodeSessionExists = "session_exists"
 
 // SessionFilter chooses sessions. Zero fields choose all.
 type SessionFilter struct {
+	ID             string // owners may have the same one
 	Owner, Project string
 	State          live.SessionState
 	Open           bool      // only those that have not ended

@@ -41,10 +41,11 @@ type Runs interface {
 
 // RunFilter chooses runs. Zero fields choose all.
 type RunFilter struct {
-	State  run.State
-	Owner  string
-	Before string // only runs with a smaller id
-	Limit  int    // 0 is 100
+	State   run.State
+	Owner   string
+	Project int64
+	Before  string // only runs with a smaller id
+	Limit   int    // 0 is 100
 }
 
 // RunStats counts open runs. OldestQueued is when the oldest QUEUED one was

@@ -119,7 +119,7 @@ func (s *shot) acquire(ctx context.Context) (*sandbox.Sandbox, error) {
 	}
 	s.stage("claim", began)
 	s.live.Add(1)
-	if err := h.Sandbox.Assign(sandbox.Subject{ID: s.order.ID}); err != nil {
+	if err := h.Sandbox.Assign(sandbox.Subject{ID: s.order.ID, Project: s.order.Project}); err != nil {
 		s.destroyBox(h.Sandbox)
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (s *shot) create(ctx context.Context) (*sandbox.Sandbox, error) {
 		return nil, err
 	}
 	box, err := sandbox.Open(ctx, sandbox.Options{
-		Driver: s.driver, OutputCap: s.OutputCap, Logger: s.log, Brake: s.brake, Subject: sandbox.Subject{ID: s.order.ID},
+		Driver: s.driver, OutputCap: s.OutputCap, Logger: s.log, Brake: s.brake, Subject: sandbox.Subject{ID: s.order.ID, Project: s.order.Project},
 		Spec: sandbox.Spec{
 			ID: id, Image: s.image, Limits: s.limits, Network: s.order.Network,
 			Labels: map[string]string{"run": s.order.ID, "worker": s.WorkerID},

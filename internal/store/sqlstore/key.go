@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	keyInsert = `INSERT INTO api_key (id, kind, name, hash, created_at, revoked_at, created_by, expires_at, used_at, owner, actions)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`
-	keySelect = `SELECT id, kind, name, hash, created_at, revoked_at, created_by, expires_at, used_at, owner, actions FROM api_key`
+	keyInsert = `INSERT INTO api_key (id, kind, name, hash, created_at, revoked_at, created_by, expires_at, used_at, owner, actions, project_id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING`
+	keySelect = `SELECT id, kind, name, hash, created_at, revoked_at, created_by, expires_at, used_at, owner, actions, project_id FROM api_key`
 	// keyUsed never goes back: two managers may say it in any order.
 	keyUsed = `UPDATE api_key SET used_at = $2 WHERE id = $1 AND used_at < $2`
 	// keyRevoke keeps the moment of the first revocation.
@@ -28,7 +28,7 @@ func (t keys) Add(ctx context.Context, k policy.Key) error {
 		return fmt.Errorf("add key: %w", err)
 	}
 	n, err := t.q.Exec(ctx, keyInsert, k.ID, string(k.Kind), k.Name, hex.EncodeToString(k.Hash[:]),
-		micros(k.CreatedAt), micros(k.RevokedAt), k.CreatedBy, micros(k.ExpiresAt), micros(k.UsedAt), k.Scope.Owner, actions)
+		micros(k.CreatedAt), micros(k.RevokedAt), k.CreatedBy, micros(k.ExpiresAt), micros(k.UsedAt), k.Scope.Owner, actions, k.Scope.Project)
 	if err != nil {
 		return fmt.Errorf("add key: %w", err)
 	}
@@ -96,7 +96,7 @@ func scanKey(row Row) (policy.Key, error) {
 		hash, actions                   string
 		created, revoked, expires, used int64
 	)
-	err := row.Scan(&k.ID, (*string)(&k.Kind), &k.Name, &hash, &created, &revoked, &k.CreatedBy, &expires, &used, &k.Scope.Owner, &actions)
+	err := row.Scan(&k.ID, (*string)(&k.Kind), &k.Name, &hash, &created, &revoked, &k.CreatedBy, &expires, &used, &k.Scope.Owner, &actions, &k.Scope.Project)
 	if err != nil {
 		return policy.Key{}, fmt.Errorf("scan key: %w", err)
 	}

@@ -85,7 +85,7 @@ func (t liveSessions) Put(ctx context.Context, s *live.Session) error {
 
 func (t liveSessions) List(ctx context.Context, f store.SessionFilter) ([]live.Session, error) {
 	var c conditions
-	for _, column := range []struct{ name, value string }{{"owner", f.Owner}, {"project", f.Project}, {"state", string(f.State)}} {
+	for _, column := range []struct{ name, value string }{{"id", f.ID}, {"owner", f.Owner}, {"project", f.Project}, {"state", string(f.State)}} {
 		if column.value != "" {
 			c.add(column.name+" = ?", column.value)
 		}

@@ -14,10 +14,10 @@ import (
 
 const (
 	runColumns = `id, owner, state, language, code_sha256, timeout_ns, sync, manager, fence, attempt, worker, verdict, reason,
-		webhook, trace, created_at, started_at, ended_at`
+		webhook, trace, created_at, started_at, ended_at, project_id`
 	runSelect = `SELECT ` + runColumns + `, record FROM run`
 	runInsert = `INSERT INTO run (` + runColumns + `, request)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) ON CONFLICT (id) DO NOTHING`
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) ON CONFLICT (id) DO NOTHING`
 	runPut = `UPDATE run SET state = $2, manager = $3, fence = $4, attempt = $5, worker = $6, verdict = $7, reason = $8,
 		started_at = $9, ended_at = $10 WHERE id = $1`
 	runEnd = `UPDATE run SET state = $2, manager = $3, fence = $4, attempt = $5, worker = $6, verdict = $7, reason = $8,
@@ -52,7 +52,7 @@ func (t runs) Add(ctx context.Context, r *run.Run, order *run.Order) error {
 	}
 	n, err := t.q.Exec(ctx, runInsert, r.ID, r.Owner, string(r.State), r.Language, r.CodeSHA256, int64(r.Timeout), number(r.Sync),
 		r.Manager, r.Fence, r.Attempt, r.Worker, string(r.Verdict), r.Reason, r.Webhook, r.Trace,
-		micros(r.CreatedAt), micros(r.StartedAt), micros(r.EndedAt), request)
+		micros(r.CreatedAt), micros(r.StartedAt), micros(r.EndedAt), r.Project, request)
 	if err != nil {
 		return fmt.Errorf("add run: %w", err)
 	}
@@ -157,6 +157,9 @@ func runList(f store.RunFilter) (string, []any) {
 	if f.Owner != "" {
 		c.add(owner, f.Owner)
 	}
+	if f.Project != 0 {
+		c.add("project_id > 0 AND project_id = ?", f.Project) // the first lets the planner take the partial index
+	}
 	before := f.Before
 	if before == "" {
 		before = lastID
@@ -224,7 +227,7 @@ func scanRun(row Row) (run.Run, error) {
 		record                        string
 	)
 	err := row.Scan(&r.ID, &r.Owner, (*string)(&r.State), &r.Language, &r.CodeSHA256, (*int64)(&r.Timeout), &sync, &r.Manager, &r.Fence,
-		&r.Attempt, &r.Worker, (*string)(&r.Verdict), &r.Reason, &r.Webhook, &r.Trace, &created, &started, &ended, &record)
+		&r.Attempt, &r.Worker, (*string)(&r.Verdict), &r.Reason, &r.Webhook, &r.Trace, &created, &started, &ended, &r.Project, &record)
 	if err == nil && record != "" {
 		var kept struct {
 			Result *run.Result `json:"result"`

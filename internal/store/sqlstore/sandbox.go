@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -197,6 +198,10 @@ func (t sandboxes) Accounts(ctx context.Context, f store.AccountFilter) ([]store
 	query, args := accounts, []any{micros(f.Since), micros(f.Now)}
 	if f.Owner != "" {
 		query, args = query+` AND owner = $3`, append(args, f.Owner)
+	}
+	if f.Project != 0 {
+		args = append(args, strconv.FormatInt(f.Project, 10))
+		query += fmt.Sprintf(` AND id IN (SELECT sandbox_id FROM sandbox_label WHERE label = '%s' AND value = $%d)`, live.LabelProject, len(args))
 	}
 	list, err := all(ctx, t.Tx, func(row Row) (a store.Account, err error) {
 		var lived, cpu int64

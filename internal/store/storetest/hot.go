@@ -104,6 +104,7 @@ func HotQueries(ctx context.Context) []Hot {
 		{Name: "runs", List: true, Ask: runs(store.RunFilter{})},
 		{Name: "my runs", Index: "run_owner", List: true, Ask: runs(store.RunFilter{Owner: anything, Before: "run5"})},
 		{Name: "my waiting runs", Index: "run_open", List: true, Ask: runs(store.RunFilter{Owner: "local", State: run.Queued})},
+		{Name: "runs of a project", Index: "run_project", List: true, Ask: runs(store.RunFilter{Project: project, Before: "run5"})},
 		{Name: "ended runs", Index: "run_ended", Ask: func(tx store.Tx) error { _, err := tx.History().EndedRuns(ctx, time.UnixMicro(1), 10); return err }},
 		{Name: "hooks", Index: "run_hook_due", Ask: func(tx store.Tx) error { _, err := tx.Hooks().Due(ctx, now, 10); return err }},
 		{Name: "sandbox", Ask: missing(func(tx store.Tx) error { _, err := tx.Sandboxes().Get(ctx, "s"); return err })},

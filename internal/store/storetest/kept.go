@@ -140,7 +140,7 @@ func testPause(t *testing.T, db Database) {
 func testKeys(t *testing.T, db Database) {
 	ctx, s := t.Context(), open(t, db)
 	a, secret := policy.NewKey(policy.Admin, "a "+odd, moment(1))
-	a.CreatedBy, a.ExpiresAt, a.Scope = "by "+odd, moment(9), policy.Scope{Actions: []policy.Action{policy.Read, policy.Audit}, Owner: "owner " + odd}
+	a.CreatedBy, a.ExpiresAt, a.Scope = "by "+odd, moment(9), policy.Scope{Actions: []policy.Action{policy.Read, policy.Audit}, Owner: "owner " + odd, Project: 1 << 40}
 	b, _ := policy.NewKey(policy.Worker, "b", moment(2))
 	byHash := func(hash [32]byte) policy.Key {
 		return view(t, s, func(tx store.Tx) (policy.Key, error) { return tx.Keys().ByHash(ctx, hash) })

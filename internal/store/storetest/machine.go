@@ -177,7 +177,8 @@ func testSessions(t *testing.T, db Database) {
 	check(t, err)
 	equal(t, "after its end", got, *x)
 	equal(t, "lists", fmt.Sprint(count(store.SessionFilter{}), count(store.SessionFilter{Open: true}), count(store.SessionFilter{Owner: x.Owner}),
-		count(store.SessionFilter{State: live.SessionPending}), count(store.SessionFilter{Before: moment(3)}), count(store.SessionFilter{Project: odd}), count(store.SessionFilter{Limit: 1})), "2 1 1 1 1 1 1")
+		count(store.SessionFilter{State: live.SessionPending}), count(store.SessionFilter{Before: moment(3)}), count(store.SessionFilter{Project: odd}), count(store.SessionFilter{Limit: 1}),
+		count(store.SessionFilter{ID: x.ID}), count(store.SessionFilter{ID: x.ID, Project: odd}), count(store.SessionFilter{ID: "none"})), "2 1 1 1 1 1 1 2 1 0")
 	update(t, s, func(tx store.Tx) error {
 		n, err := tx.Sessions().Forget(ctx, moment(9), 10)
 		equal(t, "forgotten", n, int64(1))

@@ -16,7 +16,7 @@ import (
 // fullRun has no zero field but EndedAt and Result.
 func fullRun() run.Run {
 	return run.Run{
-		ID: job.NewID(), Owner: "owner " + odd, State: run.Running, Language: "python", CodeSHA256: digestOf("code"), Timeout: 12345678901,
+		ID: job.NewID(), Owner: "owner " + odd, Project: 1 << 40, State: run.Running, Language: "python", CodeSHA256: digestOf("code"), Timeout: 12345678901,
 		Sync: true, Manager: "manager " + odd, Fence: 1<<62 + 1, Attempt: 2, Worker: "worker " + odd, Verdict: sandbox.OOM, Reason: "reason " + odd,
 		Webhook: "https://example.org/" + odd, Trace: "trace " + odd, CreatedAt: moment(1), StartedAt: moment(2),
 	}
@@ -95,7 +95,7 @@ func testRunLists(t *testing.T, db Database) {
 		all = nil
 		for i := range 6 {
 			r := newRun(fmt.Sprintf("owner%d", i%2), fmt.Sprintf("manager%d", i%3))
-			r.CreatedAt = moment(i)
+			r.CreatedAt, r.Project = moment(i), int64(i/3)
 			all = append(all, r)
 			if err := tx.Runs().Add(ctx, r, nil); err != nil {
 				return err
@@ -132,6 +132,9 @@ func testRunLists(t *testing.T, db Database) {
 	ids("all", list(store.RunFilter{}), 5, 4, 3, 2, 1, 0)
 	ids("a page", list(store.RunFilter{Limit: 2, Before: all[4].ID}), 3, 2)
 	ids("of one owner", list(store.RunFilter{Owner: "owner1"}), 5, 3, 1)
+	ids("of a project", list(store.RunFilter{Project: 1}), 5, 4, 3)
+	ids("of a project and an owner", list(store.RunFilter{Project: 1, Owner: "owner1"}), 5, 3)
+	ids("of a project nobody has", list(store.RunFilter{Project: 2}))
 	ids("that wait", list(store.RunFilter{State: run.Queued, Owner: "owner0"}), 4, 2)
 	ids("that were cancelled", list(store.RunFilter{State: run.Cancelled}), 0)
 	ids("open", func(tx store.Tx) ([]run.Run, error) { return tx.Runs().Open(ctx, "", 10) }, 1, 2, 3, 4, 5)

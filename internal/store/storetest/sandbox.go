@@ -95,7 +95,7 @@ func testSandboxLists(t *testing.T, db Database) {
 	for i := range all {
 		x := newSandbox(t, fmt.Sprint("owner", i%2), "")
 		x.Worker, x.ExpiresAt, x.StartedAt = fmt.Sprint("worker", i%3), moment(10+i), moment(i)
-		x.Spec.Labels = map[string]string{"half": fmt.Sprint(i / 3), "each": fmt.Sprint(i)}
+		x.Spec.Labels = map[string]string{"half": fmt.Sprint(i / 3), "each": fmt.Sprint(i), live.LabelProject: fmt.Sprint(7 + i/4)}
 		x.Spec.Limits.Memory, x.Usage.CPU, x.Disk = 1<<20, time.Second, 1<<20
 		all[i] = x
 		update(t, s, func(tx store.Tx) error { return tx.Sandboxes().Add(ctx, x) })
@@ -140,6 +140,14 @@ func testSandboxLists(t *testing.T, db Database) {
 	equal(t, "processors", accounts[0].CPU, 3*time.Second)
 	equal(t, "disk of the open ones", accounts[0].Disk, int64(2<<20))
 	equal(t, "memory", int64(accounts[0].MemoryTime), int64(lived.Seconds()*(1<<20)))
+	for _, f := range []store.AccountFilter{{Project: 8}, {Project: 8, Owner: "owner0"}, {Project: 9}} {
+		f.Since, f.Now = moment(1), moment(30)
+		var n int64
+		for _, a := range view(t, s, func(tx store.Tx) ([]store.Account, error) { return tx.Sandboxes().Accounts(ctx, f) }) {
+			n += a.Sandboxes
+		}
+		equal(t, fmt.Sprintf("how many of project %d and owner %q", f.Project, f.Owner), n, map[string]int64{"8": 2, "8owner0": 1, "9": 0}[fmt.Sprint(f.Project, f.Owner)])
+	}
 }
 
 func testExecs(t *testing.T, db Database) {
