@@ -23,6 +23,7 @@ type command struct {
 	input     *input
 	process   *process // nil before the start, for ever if there was none
 	exit      *wire.Exit
+	telling   *time.Timer // tells that it runs; nil without
 	aborted   bool
 	stop      func() // wakes what stands open, so that it sees that; nil without
 	forgotten bool
@@ -37,6 +38,10 @@ func newCommand(e *Engine, id string) *command {
 	}
 }
 
+// brief is how long a command without input may have run before a worker hears
+// that it runs: of most, its output and its end are said in the same breath.
+const brief = 3 * time.Millisecond
+
 // run starts the command and tells ch. It is the command's goroutine: it
 // returns when the command could not be started, or all of it has begun.
 func (c *command) run(ch *channel, open wire.Open) {
@@ -44,19 +49,25 @@ func (c *command) run(ch *channel, open wire.Open) {
 	p, exit, err := e.system.start(c, open)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer e.notify()
 	if err != nil {
 		delete(e.commands, c.id)
 		ch.outcome = &wire.Opened{Outcome: outcome(err)}
+		e.notify()
 		return
 	}
 	ch.outcome = &wire.Opened{TTY: c.tty, Stdin: c.stdin}
-	if exit != nil { // there was nothing to start
+	switch {
+	case exit != nil: // there was nothing to start
 		c.end(*exit)
 		for _, s := range c.streams {
 			s.closed = true
 		}
+		e.notify()
 		return
+	case c.stdin || c.exit != nil:
+		e.notify()
+	default:
+		c.telling = time.AfterFunc(brief, e.notify)
 	}
 	c.process = p
 	p.serve(c)
@@ -70,6 +81,9 @@ func (c *command) failed() bool { return c.exit != nil && c.exit.Status != wire.
 func (c *command) end(exit wire.Exit) {
 	exit.Ended = time.Now()
 	c.exit = &exit
+	if c.telling != nil {
+		c.telling.Stop()
+	}
 	c.input.stop()
 }
 

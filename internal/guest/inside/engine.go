@@ -128,7 +128,9 @@ func (e *Engine) notify() {
 	}
 }
 
-// listen takes a worker's frames. It does nothing that could block.
+// listen takes a worker's frames. It does nothing that could block. Who has
+// something to say to a frame wakes the writer: to wake it for nothing would
+// cost each command as much as several system calls.
 func (e *Engine) listen() error {
 	r := wire.NewReader(bufio.NewReaderSize(e.in, 64<<10), wire.MaxRequest).AnyVersion()
 	for {
@@ -139,7 +141,6 @@ func (e *Engine) listen() error {
 		if err := e.receive(h, payload); err != nil {
 			return err
 		}
-		e.notify()
 	}
 }
 
@@ -220,6 +221,7 @@ func (e *Engine) hello(payload []byte) error {
 	e.channels = nil
 	clear(e.partial)
 	e.changed.Broadcast()
+	e.notify()
 	return nil
 }
 
@@ -253,6 +255,9 @@ func (e *Engine) receiveOpen(h wire.Header, payload []byte) error {
 		ch.outcome = outcome
 	}
 	e.channels = append(e.channels, ch)
+	if ch.outcome != nil {
+		e.notify()
+	}
 	return nil
 }
 
@@ -407,6 +412,7 @@ func (e *Engine) acknowledge(ch *channel, taken [2]int64) {
 		s.taken = max(s.taken, ch.taken[i])
 	}
 	e.changed.Broadcast()
+	e.notify() // there may be room for more
 }
 
 // forget hears that a worker has all there is to know of an ended command. The

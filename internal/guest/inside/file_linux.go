@@ -28,7 +28,7 @@ type task struct {
 // file implements system. All of it is done with the rights of the sandbox's
 // user, so that no path and no link reaches more than code can.
 func (l *linux) file(t task) error {
-	u, err := findUser(DefaultUser)
+	u, err := l.users.find(DefaultUser)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 type linux struct {
 	e     *Engine
 	trees trees
+	users users
 
 	mu sync.Mutex
 	// started is signalled when there is a child to wait for.
@@ -50,7 +51,7 @@ func newLinux(e *Engine, trees trees) *linux {
 
 // start implements system.
 func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) {
-	user, err := findUser(open.User)
+	user, err := l.users.find(open.User)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -23,8 +23,8 @@ const quietAfter = 300 * time.Millisecond
 // needed reports whether the runtime needs to see a signal.
 func needed(s syscall.Signal) bool {
 	switch s { //nolint:exhaustive // all others are not needed
-	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGSYS, // faults of its own
-		syscall.SIGURG, syscall.SIGPIPE, syscall.SIGPROF, // preemption, broken pipes, profiles
+	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, // faults of its own
+		syscall.SIGURG, syscall.SIGPIPE, // preemption, broken pipes
 		syscall.SIGKILL, syscall.SIGSTOP, 32, 33, 34: // nobody's
 		return true
 	}

@@ -55,7 +55,7 @@ func becomeUser(u user) error {
 // put implements system: it unpacks as the sandbox's user, so that neither the
 // archive nor a link that code has laid out can reach more than code can.
 func (l *linux) put(dir string, from io.Reader) error {
-	u, err := findUser(DefaultUser)
+	u, err := l.users.find(DefaultUser)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (l *linux) lock(dir string, from io.Reader) error {
 		if header.Uid == 0 {
 			return nil
 		}
-		u, err := findUser(DefaultUser)
+		u, err := l.users.find(DefaultUser)
 		if err != nil {
 			return err
 		}

@@ -1,12 +1,14 @@
 package inside
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -52,20 +54,37 @@ func lookEnv(env []string, name string) string {
 // user is whom a command runs as.
 type user struct{ uid, gid uint32 }
 
-// findUser finds a user of the image by name or number, or "uid:gid".
-func findUser(name string) (user, error) {
-	u, err := parseUser(name)
+// users are those of the image.
+type users struct {
+	file string // that lists them; "" is /etc/passwd
+
+	mu sync.Mutex
+	// seen and list are that file as it was read last. To look whether it is
+	// still that one takes one trip to the kernel, to read it four.
+	seen unix.Stat_t
+	list string
+	own  *user // the guest's
+}
+
+// find finds a user by name or number, or "uid:gid".
+func (l *users) find(name string) (user, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u, err := l.parse(name)
 	if err != nil {
 		return user{}, err
 	}
-	if int(u.uid) == os.Getuid() || int(u.gid) == os.Getgid() {
+	if l.own == nil {
+		l.own = &user{uid: uint32(os.Getuid()), gid: uint32(os.Getgid())}
+	}
+	if u.uid == l.own.uid || u.gid == l.own.gid {
 		// A command as the guest's own user could be the guest.
 		return user{}, &refusal{status: wire.StatusDenied, reason: "this user is the sandbox's own"}
 	}
 	return u, nil
 }
 
-func parseUser(name string) (user, error) {
+func (l *users) parse(name string) (user, error) {
 	first, second, pair := strings.Cut(name, ":")
 	if uid, err := strconv.ParseUint(first, 10, 31); err == nil {
 		gid := uid
@@ -73,23 +92,22 @@ func parseUser(name string) (user, error) {
 			if gid, err = strconv.ParseUint(second, 10, 31); err != nil {
 				return user{}, invalid("the group is not a number: " + second)
 			}
-		} else if u, ok := passwdEntry(func(fields []string) bool { return fields[2] == first }); ok {
+		} else if u, ok := l.entry(func(fields []string) bool { return fields[2] == first }); ok {
 			return u, nil
 		}
 		return user{uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	if u, ok := passwdEntry(func(fields []string) bool { return fields[0] == name }); ok {
+	if u, ok := l.entry(func(fields []string) bool { return fields[0] == name }); ok {
 		return u, nil
 	}
 	return user{}, invalid("the image has no such user: " + name)
 }
 
-func passwdEntry(match func(fields []string) bool) (user, bool) {
-	body, err := readSmall("/etc/passwd")
-	if err != nil {
+func (l *users) entry(match func(fields []string) bool) (user, bool) {
+	if err := l.read(); err != nil {
 		return user{}, false
 	}
-	for line := range strings.Lines(string(body)) {
+	for line := range strings.Lines(l.list) {
 		fields := strings.Split(strings.TrimSpace(line), ":")
 		if len(fields) < 4 || !match(fields) {
 			continue
@@ -101,6 +119,25 @@ func passwdEntry(match func(fields []string) bool) (user, bool) {
 		}
 	}
 	return user{}, false
+}
+
+// read has the list be what it is now.
+func (l *users) read() error {
+	name := cmp.Or(l.file, "/etc/passwd")
+	var now unix.Stat_t
+	if err := unix.Stat(name, &now); err != nil {
+		return err
+	}
+	now.Atim = unix.Timespec{} // reading moves it
+	if l.list != "" && now == l.seen {
+		return nil
+	}
+	body, err := readSmall(name)
+	if err != nil {
+		return err
+	}
+	l.seen, l.list = now, string(body) // one that changed after the look is read again
+	return nil
 }
 
 // maxSmall is how much of a small file is read.

@@ -49,7 +49,7 @@ type inotify struct {
 // watch implements system. Folders are watched with the rights of the sandbox's
 // user.
 func (l *linux) watch(name string, recursive bool) (watcher, error) {
-	u, err := findUser(DefaultUser)
+	u, err := l.users.find(DefaultUser)
 	if err != nil {
 		return nil, err
 	}
