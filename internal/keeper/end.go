@@ -168,10 +168,16 @@ func (k *Keeper) Tell(ctx context.Context, worker string, req dispatch.TellReque
 			return err
 		}
 	}
+	var ended []live.Exec
 	err := k.Store.Update(ctx, func(tx store.Tx) error {
+		ended = nil
 		for i := range req.Execs {
-			if err := k.takeExec(ctx, tx, worker, &req.Execs[i]); err != nil {
+			e, err := k.takeExec(ctx, tx, worker, &req.Execs[i])
+			if err != nil {
 				return err
+			}
+			if e.State == live.Done {
+				ended = append(ended, e)
 			}
 		}
 		for i := range req.Sandboxes {
@@ -181,6 +187,9 @@ func (k *Keeper) Tell(ctx context.Context, worker string, req dispatch.TellReque
 		}
 		return nil
 	})
+	if err == nil {
+		k.recent.add(ended...)
+	}
 	k.ended.Wake()
 	return err
 }
@@ -210,28 +219,31 @@ func (k *Keeper) demandBlobs(ctx context.Context, e *live.ExecEnded) error {
 // errEarly: what has ended is just being written down as begun.
 var errEarly = fault.New(fault.Unavailable, "what ended is not recorded as begun yet; say it again").WithCode("early").Retry(50 * time.Millisecond)
 
-func (k *Keeper) takeExec(ctx context.Context, tx store.Tx, worker string, end *live.ExecEnded) error {
+// takeExec writes down what a worker says of an exec, and returns the exec as it
+// stands then.
+func (k *Keeper) takeExec(ctx context.Context, tx store.Tx, worker string, end *live.ExecEnded) (live.Exec, error) {
 	e, err := tx.Execs().Get(ctx, end.ID)
 	if err == nil && e.Sandbox != end.Sandbox { // it may be a fork of that one
 		e, err = forked(ctx, tx, end)
 	}
 	if fault.Is(err, fault.NotFound) && k.isBegun(end.ID) {
-		return errEarly
+		return e, errEarly
 	}
 	if fault.Is(err, fault.NotFound) || err == nil && e.State == live.Done {
-		return nil
+		return e, nil
 	}
 	if err != nil {
-		return err
+		return e, err
 	}
 	s, err := tx.Sandboxes().Get(ctx, e.Sandbox)
 	if err != nil || s.Worker != worker {
 		if err == nil || fault.Is(err, fault.NotFound) {
-			return nil
+			return e, nil
 		}
-		return err
+		return e, err
 	}
-	return k.endExec(ctx, tx, &e, end.Result, end.Inline)
+	err = k.endExec(ctx, tx, &e, end.Result, end.Inline)
+	return e, err
 }
 
 // forked finds the exec of a fork by the id of the one that it is a fork of.

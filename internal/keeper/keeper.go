@@ -81,7 +81,8 @@ type Keeper struct {
 	Config
 	shelf    *filesync.Shelf
 	syncer   *filesync.Syncer
-	ended    wake.Signal   // an exec or a sandbox has ended, or a sandbox has moved
+	ended    wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
+	recent   recent
 	diffs    chan struct{} // one for each comparison that goes on
 	measured measures
 
