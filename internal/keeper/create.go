@@ -24,6 +24,7 @@ func (k *Keeper) CreateSandbox(ctx context.Context, req live.Request) (s live.Sa
 
 // birth is where a sandbox comes from, if it is not a fresh one.
 type birth struct {
+	id         string // that it gets; "" is a new one
 	parent     string
 	worker     string // that has the snapshot
 	snapshot   string
@@ -113,9 +114,11 @@ func (k *Keeper) heldBy(worker string) int {
 
 // admit writes a sandbox down. Its first worker begins to make it meanwhile.
 func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, from birth, w Worker) (s live.Sandbox, m *making, err error) {
-	id, err := sandbox.NewID()
-	if err != nil {
-		return s, nil, err
+	id := from.id
+	if id == "" {
+		if id, err = sandbox.NewID(); err != nil {
+			return s, nil, err
+		}
 	}
 	now := k.now()
 	s = live.Sandbox{

@@ -361,16 +361,26 @@ func (k *Keeper) stands(ctx context.Context, tx store.Tx, s *live.Sandbox, x liv
 	return unknown, tx.Sandboxes().Put(ctx, s)
 }
 
-// failUnmade ends sandboxes that nobody makes any more.
-func (k *Keeper) failUnmade(ctx context.Context, before time.Time) error {
+// failLate ends sandboxes that are being made for too long.
+func (k *Keeper) failLate(ctx context.Context) error {
+	return k.failUnmade(ctx, k.now().Add(-k.Provision-cleanupTime), func(s *live.Sandbox) bool { return k.mine(ctx, s) })
+}
+
+// failUnmade ends sandboxes that nobody makes any more, of those that are this
+// manager's to look after.
+func (k *Keeper) failUnmade(ctx context.Context, before time.Time, mine func(*live.Sandbox) bool) error {
 	var list []live.Sandbox
 	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
 		list, err = tx.Sandboxes().List(ctx, store.SandboxFilter{State: sandbox.StateCreating, Limit: maxPage})
 		return err
 	})
 	for i := range list {
-		if s := &list[i]; err == nil && s.CreatedAt.Before(before) && !k.isBegun(s.ID) {
-			err = k.finish(ctx, s.ID, sandbox.OutcomeLost, "it was not made in time, or the manager was restarted meanwhile", nil)
+		s := &list[i]
+		if err != nil || !s.CreatedAt.Before(before) || k.isBegun(s.ID) || !mine(s) {
+			continue
+		}
+		if err = k.finish(ctx, s.ID, sandbox.OutcomeLost, "it was not made in time, or the manager was restarted meanwhile", nil); err == nil {
+			k.tasks.Go(func() { k.endAt(ctx, s.Worker, s.ID) }) // it may have been made after all
 		}
 	}
 	return err

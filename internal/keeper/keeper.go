@@ -134,7 +134,11 @@ func (k *Keeper) Start(ctx context.Context) error { //nolint:contextcheck // the
 	life := k.life
 	k.mu.Unlock()
 	if k.Alone {
-		if err := k.failUnmade(ctx, k.now()); err != nil {
+		err := k.failUnmade(ctx, k.now(), func(*live.Sandbox) bool { return true })
+		if err == nil {
+			err = k.undoUnfinished(life)
+		}
+		if err != nil {
 			k.Stop()
 			return err
 		}
@@ -176,11 +180,9 @@ func (k *Keeper) tend(ctx context.Context) {
 		case <-tick.C:
 		}
 		k.writeTouches(ctx)
-		steps := []func(context.Context) error{k.expire, k.endAsked}
+		steps := []func(context.Context) error{k.expire, k.endAsked, k.undoUnfinished, k.failLate}
 		if k.Leads() {
-			steps = append(steps, k.giveUpLost, func(ctx context.Context) error {
-				return k.failUnmade(ctx, k.now().Add(-k.Provision-cleanupTime))
-			})
+			steps = append(steps, k.giveUpLost)
 		}
 		for _, step := range steps {
 			if err := step(ctx); err != nil && ctx.Err() == nil {

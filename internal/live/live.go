@@ -35,6 +35,10 @@ const (
 	Checkpointed Paused = "checkpoint"
 )
 
+// Aside is the name of the checkpoint that a sandbox is put aside as, which goes
+// with the sandbox.
+func Aside(sandbox string) string { return "aside" + sandbox }
+
 // Spec is what a sandbox is asked to be. Zero values stand for what the server
 // gives.
 type Spec struct {

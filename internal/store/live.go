@@ -37,6 +37,14 @@ type Sandboxes interface {
 	Snapshots(ctx context.Context, f SnapshotFilter) ([]live.Snapshot, error)
 	// DropSnapshot removes one; it need not be there.
 	DropSnapshot(ctx context.Context, id string) error
+
+	// PutUnfinished stores unfinished work, in place of what has its id;
+	// GetUnfinished returns it or NotFound; Unfinished lists it in order of the
+	// id, after one; DropUnfinished removes it, and it need not be there.
+	PutUnfinished(ctx context.Context, u *live.Unfinished) error
+	GetUnfinished(ctx context.Context, id string) (live.Unfinished, error)
+	Unfinished(ctx context.Context, after string, limit int) ([]live.Unfinished, error)
+	DropUnfinished(ctx context.Context, id string) error
 }
 
 // CodeNameTaken is the code of the Conflict of a name that is in use.

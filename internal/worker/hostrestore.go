@@ -231,15 +231,10 @@ func (k *kept) inherit(ctx context.Context) error {
 	return nil
 }
 
-// dropAside removes the checkpoint that a sandbox was put aside as.
+// dropAside removes the checkpoint that a sandbox was put aside as. What it was
+// set back to is a snapshot of its own, which stays.
 func (k *kept) dropAside() {
-	k.mu.Lock()
-	aside := k.aside
-	k.mu.Unlock()
-	if aside != "aside-"+k.order.ID {
-		return // it is a snapshot of its own, or none
-	}
-	if err := os.RemoveAll(k.base.checkpoint(aside)); err != nil {
+	if err := os.RemoveAll(k.base.checkpoint(live.Aside(k.order.ID))); err != nil {
 		k.log.Error("could not remove the checkpoint of a sandbox", "error", err)
 	}
 }

@@ -124,6 +124,9 @@ func (k *kept) saveFull(ctx context.Context, box *sandbox.Sandbox, o live.Snapsh
 	if err == nil {
 		err = writeManifest(folder, m)
 	}
+	if err == nil && !o.Aside && ctx.Err() != nil {
+		err = context.Cause(ctx) // who asked for it is gone, and would never drop it
+	}
 	if err != nil {
 		return made, errors.Join(err, os.RemoveAll(folder))
 	}

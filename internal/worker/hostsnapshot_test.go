@@ -57,11 +57,11 @@ func TestPutAsideAndGoOn(t *testing.T) {
 			s.exec("e1", script)
 			pass(10*time.Second + time.Millisecond)
 			used := s.cpu("b1")
-			s.snapshot(live.SnapshotOrder{ID: "aside-b1", Generation: 1, Aside: true})
+			s.snapshot(live.SnapshotOrder{ID: live.Aside("b1"), Generation: 1, Aside: true})
 			if now := s.cpu("b1"); now != used {
 				t.Errorf("on disk it has used %s, and %s before", now, used)
 			}
-			s.snapshot(live.SnapshotOrder{ID: "aside-b1", Generation: 1, Aside: true})
+			s.snapshot(live.SnapshotOrder{ID: live.Aside("b1"), Generation: 1, Aside: true})
 			s.noSandboxes()
 			s.open(live.Order{ID: "b2"})
 			s.open(live.Order{ID: "b3"}) // its memory is free
@@ -108,7 +108,7 @@ func TestPutAsideAndEnded(t *testing.T) {
 		s.open(live.Order{ID: "b1"})
 		s.exec("e1", "echo one; sleep 1000")
 		pass(time.Second)
-		s.snapshot(live.SnapshotOrder{ID: "aside-b1", Generation: 1, Aside: true})
+		s.snapshot(live.SnapshotOrder{ID: live.Aside("b1"), Generation: 1, Aside: true})
 		s.endBox("b1")
 		if res, out, _ := s.ended("e1"); res.Verdict != sandbox.Killed || out != "one\n" {
 			t.Errorf("ended %+v, %q", res, out)

@@ -202,6 +202,33 @@ func testExecs(t *testing.T, db Database) {
 	equal(t, "once it was dropped", kept[0].Small == 0 && kept[0].Dropped, true)
 }
 
+func testUnfinished(t *testing.T, db Database) {
+	ctx, s := t.Context(), open(t, db)
+	first := &live.Unfinished{
+		ID: "a", What: live.Forking, Manager: "m", SeenAt: moment(3), Sandbox: "box", Worker: "worker " + odd, Snapshot: "snap", Sandboxes: []string{"f1", "f2"}, CreatedAt: moment(1),
+	}
+	second := &live.Unfinished{ID: "b", What: live.Saving, CreatedAt: moment(2)}
+	for _, u := range []*live.Unfinished{second, first} {
+		update(t, s, func(tx store.Tx) error { return tx.Sandboxes().PutUnfinished(ctx, u) })
+	}
+	list := func(after string, limit int) []live.Unfinished {
+		return view(t, s, func(tx store.Tx) ([]live.Unfinished, error) { return tx.Sandboxes().Unfinished(ctx, after, limit) })
+	}
+	equal(t, "all", list("", 10), []live.Unfinished{*first, *second})
+	equal(t, "the first", list("", 1), []live.Unfinished{*first})
+	equal(t, "behind it", list("a", 1), []live.Unfinished{*second})
+	equal(t, "none", len(list("", 0)), 0)
+	first.GivenUp, first.Sandboxes = true, nil
+	update(t, s, func(tx store.Tx) error { return tx.Sandboxes().PutUnfinished(ctx, first) })
+	get := func(tx store.Tx) (live.Unfinished, error) { return tx.Sandboxes().GetUnfinished(ctx, "a") }
+	equal(t, "once it was given up", view(t, s, get), *first)
+	for range 2 {
+		update(t, s, func(tx store.Tx) error { return tx.Sandboxes().DropUnfinished(ctx, "a") })
+	}
+	wantKind(t, "once it was dropped", viewErr(t, s, get), fault.NotFound)
+	equal(t, "what is left", list("", 10), []live.Unfinished{*second})
+}
+
 func testForgetSandboxes(t *testing.T, db Database) {
 	ctx, s := t.Context(), open(t, db)
 	old, kept, openOne := newSandbox(t, "o", ""), newSandbox(t, "o", ""), newSandbox(t, "o", "")

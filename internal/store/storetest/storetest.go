@@ -61,6 +61,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"the names of open sandboxes are unique", testSandboxNames},
 		{"sandboxes are listed and accounted for", testSandboxLists},
 		{"an exec is kept through its life", testExecs},
+		{"unfinished work is kept until it is dropped", testUnfinished},
 		{"a machine is kept through its life", testMachines},
 		{"machines are listed, and those that have fallen are found", testMachineLists},
 		{"sessions are kept by their owner", testSessions},
