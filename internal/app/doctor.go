@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -68,13 +69,22 @@ func Diagnose(ctx context.Context, s cli.Start, logs []string, w io.Writer) erro
 // secrets are those that this installation has, so that they can be recognised.
 func secrets(cfg *config.Config) []string {
 	list := []string{cfg.Key.Reveal(), cfg.Access.DirectorKey.Reveal(), cfg.S3.SecretKey.Reveal(), cfg.S3.SessionToken.Reveal()}
-	if key, err := cfg.LoadKey(); err == nil {
-		list = append(list, key)
+	for _, load := range []func() (string, error){cfg.LoadKey, cfg.LoadDirectorKey} {
+		if key, err := load(); err == nil {
+			list = append(list, key)
+		}
+	}
+	if u, err := url.Parse(cfg.DatabaseURL.Reveal()); err == nil {
+		password, _ := u.User.Password()
+		list = append(list, password, u.Query().Get("password"))
 	}
 	files, _ := filepath.Glob(filepath.Join(cfg.KeyDir(), "*")) // the pattern is good
-	for _, path := range files {
+	for _, path := range append(files, cfg.Runs.HookSecretFile, cfg.Fleet.SecretFile, cfg.S3.CredentialsFile) {
 		if body, err := os.ReadFile(path); err == nil {
 			list = append(list, strings.TrimSpace(string(body)))
+			for line := range strings.Lines(string(body)) { // some have one in each
+				list = append(list, strings.TrimSpace(line))
+			}
 		}
 	}
 	return list

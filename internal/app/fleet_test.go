@@ -17,7 +17,12 @@ import (
 // secretFile writes a file that the manager reads, and nobody else.
 func secretFile(t *testing.T, folder, text string) string {
 	t.Helper()
-	path := filepath.Join(folder, "manifest.secret")
+	return namedSecret(t, folder, "manifest.secret", text)
+}
+
+func namedSecret(t *testing.T, folder, name, text string) string {
+	t.Helper()
+	path := filepath.Join(folder, name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

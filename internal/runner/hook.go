@@ -241,6 +241,10 @@ func (r *Runner) post(ctx context.Context, caller *http.Client, h store.Hook, x 
 	}
 	resp, err := caller.Do(req)
 	if err != nil {
+		var about *url.Error
+		if errors.As(err, &about) { // addresses of webhooks often hold a secret
+			err = about.Err
+		}
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()

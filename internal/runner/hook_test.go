@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -129,5 +130,20 @@ func TestTheEndOfARunIsTold(t *testing.T) {
 	}
 	if len(calls) != 0 {
 		t.Error("it was told twice")
+	}
+}
+
+// TestAddressesOfWebhooksAreNotSaid calls webhooks that cannot be reached: what is
+// said of them goes into the log, and their addresses often hold a secret.
+func TestAddressesOfWebhooksAreNotSaid(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close() // so that nobody answers
+	cfg := config(t, newBench().worker(1))
+	cfg.Hooks = HookTerms{Secret: []byte("a secret of some length"), Private: true}
+	r := New(cfg)
+	err := r.post(t.Context(), cfg.Hooks.client(), store.Hook{URL: server.URL + "/canary?token=canary"}, &run.Run{ID: "r"})
+	if err == nil || strings.Contains(err.Error(), "canary") {
+		t.Errorf("it says %v", err)
 	}
 }

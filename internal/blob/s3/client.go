@@ -80,7 +80,7 @@ func connect(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "reach the bucket %s: %w", c.Bucket, err)
 	}
-	s := &Store{core: core, bucket: c.Bucket, name: c.Bucket, log: c.Logger, idle: transport.CloseIdleConnections}
+	s := &Store{core: core, bucket: c.Bucket, name: c.Bucket, log: c.Logger, token: c.SessionToken, idle: transport.CloseIdleConnections}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

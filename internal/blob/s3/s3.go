@@ -30,6 +30,7 @@ type Store struct {
 	prefix string // "" or it ends with a slash
 	name   string // of the bucket, for people
 	log    *slog.Logger
+	token  string // that is sent with each request; "" is none, or one of a file
 	idle   func() // closes connections that nobody uses
 }
 
@@ -257,6 +258,9 @@ func (s *Store) wrong(doing string, err error) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
+	if s.token != "" {
+		err = discreet{err, s.token}
+	}
 	answer, answered := errors.AsType[minio.ErrorResponse](err)
 	switch {
 	case answered && answer.StatusCode >= 400 && answer.StatusCode < 500 && answer.StatusCode != 408 && answer.StatusCode != 429:
@@ -266,6 +270,17 @@ func (s *Store) wrong(doing string, err error) error {
 	}
 	return fault.New(fault.Unavailable, "%s: the bucket %s cannot be reached: %w", doing, s.name, err).WithCode("blobs_unavailable")
 }
+
+// discreet is an error without the token that we sent: a server that refuses it
+// may say it again, and errors go into logs.
+type discreet struct {
+	error
+	token string
+}
+
+func (d discreet) Error() string { return strings.ReplaceAll(d.error.Error(), d.token, "(hidden)") }
+
+func (d discreet) Unwrap() error { return d.error }
 
 // errInput is that what was to be stored could not be read.
 var errInput = errors.New("read what is to be stored")
