@@ -85,6 +85,16 @@ type Manager interface {
 	Leave(ctx context.Context, session string) error
 }
 
+// Beside is a Manager that shares its database with others, and reaches the
+// sandboxes of a worker also while another of them holds the command stream.
+type Beside interface {
+	// AttendBeside holds a second stream: the manager calls host while it is
+	// open, and hands out no work through it. The session must be known. It
+	// returns when ctx ends, or when the stream broke. One is open per session;
+	// a new one replaces the old.
+	AttendBeside(ctx context.Context, session string, host Host) error
+}
+
 // Receiver is the worker's end of the command stream. Calls come from several
 // goroutines and, but for runs and sandboxes, must answer soon.
 type Receiver interface {

@@ -51,7 +51,12 @@ func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s li
 	if err := k.Stops(sandbox.Subject{Parent: from.parent, Labels: req.Spec.Labels}); err != nil {
 		return s, false, err
 	}
-	w, err := k.choose(req.Spec.Driver, from.worker, nil)
+	w, err := k.choose(k.Workers(), req.Spec.Driver, from.worker, nil)
+	if err != nil && req.Spec.Sync == nil { // files are followed where the worker's own stream is
+		if x, none := k.choose(k.seconds(ctx), req.Spec.Driver, from.worker, nil); none == nil {
+			w, err = x, nil
+		}
+	}
 	if err != nil {
 		return s, false, err
 	}
@@ -69,8 +74,7 @@ func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s li
 
 // choose picks a worker that serves a driver, one that was not tried before and
 // has few sandboxes.
-func (k *Keeper) choose(driver, only string, tried map[string]bool) (Worker, error) {
-	workers := k.Workers()
+func (k *Keeper) choose(workers []Worker, driver, only string, tried map[string]bool) (Worker, error) {
 	var fits []Worker
 	full := false
 	for _, w := range workers {
@@ -134,7 +138,7 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 	m.ctx, m.cancel = context.WithTimeoutCause(ctx, k.Provision, errProvision)
 	end := k.begin(s.ID)
 	defer end()
-	err = k.beside(ctx, func() { m.ask(w) }, func(tx store.Tx, goAhead func()) error {
+	err = k.beside(ctx, w.Host, func() { m.ask(w) }, func(tx store.Tx, goAhead func()) error {
 		x := s
 		if err := tx.Sandboxes().Add(ctx, &x); err != nil {
 			return err
@@ -186,7 +190,7 @@ func (m *making) finish(ctx context.Context, s live.Sandbox) (live.Sandbox, erro
 	k := m.k
 	tried := map[string]bool{m.worker.ID: true}
 	for (fault.Is(m.err, fault.Exhausted) || fault.Is(m.err, fault.Unavailable)) && m.ctx.Err() == nil && m.order.Restore == "" {
-		next, none := k.choose(m.order.Spec.Driver, "", tried)
+		next, none := k.choose(k.Workers(), m.order.Spec.Driver, "", tried)
 		if none != nil {
 			break
 		}
@@ -257,7 +261,7 @@ func (k *Keeper) running(ctx context.Context, id string, w Worker, made live.Mad
 		return s, fmt.Errorf("record the sandbox: %w", err)
 	}
 	k.ended.Wake()
-	k.follow(&s) //nolint:contextcheck // following goes on in the keeper's life
+	k.followHere(&s) //nolint:contextcheck // following goes on in the keeper's life
 	return s, nil
 }
 

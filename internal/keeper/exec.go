@@ -47,7 +47,7 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 	defer end()
 	var started bool
 	var failed error
-	err = k.beside(ctx, func() { started, failed = true, host.StartExec(ctx, c) }, func(tx store.Tx, goAhead func()) error {
+	err = k.beside(ctx, host, func() { started, failed = true, host.StartExec(ctx, c) }, func(tx store.Tx, goAhead func()) error {
 		earlier = ""
 		if asked.Key != "" {
 			if earlier, err = keptExec(ctx, tx, who.ID, asked); err != nil || earlier != "" {
@@ -88,14 +88,27 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 // beside stores what fn writes and does do at the same time: the disk and the
 // worker need not wait for each other. do begins when fn calls goAhead, which it
 // does last, so that what ends in do is stored after fn; beside waits for both.
+// What a second stream is told comes after: the manager that is told of its end
+// knows only what is stored.
 // What was done and is not stored is for the caller to take back, and for Meet
 // after a crash.
-func (k *Keeper) beside(ctx context.Context, do func(), fn func(tx store.Tx, goAhead func()) error) error {
+func (k *Keeper) beside(ctx context.Context, host hosting, do func(), fn func(tx store.Tx, goAhead func()) error) error {
 	var once sync.Once
 	var doing sync.WaitGroup
 	goAhead := func() { once.Do(func() { doing.Go(do) }) } // fn may run again
-	err := k.Store.Update(ctx, func(tx store.Tx) error { return fn(tx, goAhead) })
-	doing.Wait()
+	if !isSecond(host) {
+		err := k.Store.Update(ctx, func(tx store.Tx) error { return fn(tx, goAhead) })
+		doing.Wait()
+		return err
+	}
+	var wanted bool
+	err := k.Store.Update(ctx, func(tx store.Tx) error {
+		wanted = false
+		return fn(tx, func() { wanted = true })
+	})
+	if err == nil && wanted {
+		do()
+	}
 	return err
 }
 

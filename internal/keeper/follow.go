@@ -58,6 +58,14 @@ func (k *Keeper) follow(s *live.Sandbox) {
 	})
 }
 
+// followHere is follow where the worker's own stream is here: who has that
+// follows, and nobody else.
+func (k *Keeper) followHere(s *live.Sandbox) {
+	if k.here(s.Worker) {
+		k.follow(s)
+	}
+}
+
 // unfollow ends the following of a sandbox's files, without waiting for it.
 func (k *Keeper) unfollow(id string) {
 	k.mu.Lock()

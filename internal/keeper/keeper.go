@@ -44,6 +44,9 @@ type Config struct {
 	Blobs blob.Store
 	// Workers lists those whose stream is open here.
 	Workers func() []Worker
+	// Second finds a worker by its session whose stream another manager has, and
+	// that has a second one open here; nil is none.
+	Second func(session string) (Worker, bool)
 	// Leads says whether this manager does what has its time.
 	Leads func() bool
 	// Demand refuses new work while the manager cannot take it; nil is never.
@@ -217,7 +220,12 @@ func (k *Keeper) host(ctx context.Context, s *live.Sandbox) (dispatch.Host, erro
 		w, err = tx.Workers().Get(ctx, s.Worker)
 		return err
 	})
-	if err == nil && !k.Alone && w.Connected && w.Manager != "" && w.Manager != k.ID && k.now().Sub(w.SeenAt) < heardWithin {
+	if err == nil {
+		if x, there := k.second(&w); there {
+			return x.Host, nil
+		}
+	}
+	if err == nil && k.hasElsewhere(&w) {
 		return nil, fault.New(fault.Unavailable, "The worker %s, which has sandbox %s, is connected to the manager %s, and this is %s. Ask that one.", s.Worker, s.ID, w.Manager, k.ID).
 			WithCode(CodeElsewhere).Retry(2 * time.Second)
 	}

@@ -29,7 +29,7 @@ func (k *Keeper) PauseSandbox(ctx context.Context, id string, how live.Paused) (
 		err = fault.Field("mode", "%q is neither freeze nor checkpoint", clip(string(how)))
 	}
 	if err != nil {
-		k.follow(&s) //nolint:contextcheck // following goes on in the keeper's life
+		k.followHere(&s) //nolint:contextcheck // following goes on in the keeper's life
 		return s, err
 	}
 	return k.alter(ctx, id, event.SandboxPaused, map[string]any{"mode": how, "generation": generation}, func(s *live.Sandbox, _ time.Time) error {

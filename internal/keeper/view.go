@@ -92,6 +92,10 @@ func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (
 	if err := ch.Sync.Check(); err != nil {
 		return s, err
 	}
+	if ch.Sync != nil && isSecond(host) {
+		return s, fault.New(fault.Unavailable, "The files of sandbox %s are followed by the manager that its worker %s is connected to, and this is %s. Ask that one.", s.ID, s.Worker, k.ID).
+			WithCode(CodeElsewhere).Retry(2 * time.Second)
+	}
 	var made *live.Made
 	if ch.Limits != nil {
 		if err := live.CheckLimits(*ch.Limits, k.Terms.Most); err != nil {
@@ -169,7 +173,7 @@ func (k *Keeper) alter(ctx context.Context, id string, t event.Type, data map[st
 	})
 	k.ended.Wake()
 	if err == nil {
-		k.follow(&s)
+		k.followHere(&s)
 	}
 	return s, err
 }

@@ -67,7 +67,7 @@ func (f *follower) run(ctx context.Context) {
 
 // look reads from the cursor to the end.
 func (f *follower) look(ctx context.Context) error {
-	var leader, worker, runs bool
+	var leader, worker, runs, kept bool
 	var us []event.Event
 	last := f.cursor
 	err := f.m.Store.View(ctx, func(tx store.Tx) (err error) {
@@ -81,6 +81,9 @@ func (f *follower) look(ctx context.Context) error {
 			return err
 		}
 		if runs, err = f.any(ctx, tx, event.RunCreated, event.RunRequeued); err != nil {
+			return err
+		}
+		if kept, err = f.any(ctx, tx, event.ExecEnded, event.SandboxRunning, event.SandboxCompleted, event.SandboxFailed); err != nil {
 			return err
 		}
 		ours := event.Filter{After: f.cursor, Types: []event.Type{event.JobFailed, event.WorkerRegistered, event.WorkerLeft, event.RunCancelling, event.SwitchEngaged, event.SwitchReleased}}
@@ -98,6 +101,9 @@ func (f *follower) look(ctx context.Context) error {
 	}
 	if worker {
 		f.m.idle.Wake()
+	}
+	if kept {
+		f.m.LookAgain()
 	}
 	if runs {
 		if err := f.m.Adopt(ctx); err != nil {

@@ -80,6 +80,7 @@ type Manager struct {
 	Triggers *watchman.Watchman
 	outputs  *outputs
 	sessions *sessions
+	besides  besides
 	switches *switches
 	keys     *keyring
 	pause    pause
@@ -196,6 +197,7 @@ func (m *Manager) Stop() {
 	m.Machines.Stop() // before the keeper, which it asks
 	m.Keeper.Stop()
 	m.sessions.closeAll()
+	m.besides.closeAll()
 	m.tasks.Wait()
 	m.stop = nil
 }

@@ -24,7 +24,7 @@ type SandboxTerms struct {
 // newKeeper makes the part that keeps sandboxes.
 func (m *Manager) newKeeper(t SandboxTerms) *keeper.Keeper {
 	return keeper.New(keeper.Config{
-		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.hosts, Leads: func() bool { return m.fence.Load() != 0 },
+		Store: m.Store, Blobs: m.Blobs, Workers: m.sessions.hosts, Second: m.besides.of, Leads: func() bool { return m.fence.Load() != 0 },
 		Demand: func(context.Context) error { return m.demandDisk() }, Stops: m.switches.refuse,
 		Terms: t.Terms, Now: m.Now, Logger: m.Logger, Provision: t.Provision, Back: t.Back, FileLimits: t.Files, Alone: m.Alone, ID: m.ID,
 	})

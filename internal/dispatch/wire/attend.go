@@ -20,25 +20,37 @@ const maxCommand = 64 << 10
 // own Attend returned, when the manager ended the stream; otherwise a fault of
 // kind Unavailable. No call of rc is under way when it returns.
 func (c *Client) Attend(ctx context.Context, session string, rc dispatch.Receiver) error {
+	return c.attend(ctx, commandsPath, session, newCommanded(rc, c.log))
+}
+
+// AttendBeside opens a second stream, for sandboxes alone, and serves it as
+// Attend does.
+func (c *Client) AttendBeside(ctx context.Context, session string, rc dispatch.Receiver) error {
+	m := newCommanded(rc, c.log)
+	m.beside = true
+	return c.attend(ctx, besidePath, session, m)
+}
+
+func (c *Client) attend(ctx context.Context, path, session string, m *commanded) error {
 	if err := dispatch.CheckSession(session); err != nil {
 		return err
 	}
-	nc, err := c.open(ctx, session)
+	nc, err := c.open(ctx, path, session)
 	if err != nil {
 		return err
 	}
-	return newCommanded(rc, c.log).serve(ctx, nc)
+	return m.serve(ctx, nc)
 }
 
 // open dials, and asks to turn the connection round.
-func (c *Client) open(ctx context.Context, session string) (*conn, error) {
+func (c *Client) open(ctx context.Context, path, session string) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dispatch.ReportTimeout, errTimeout)
 	defer cancel()
 	var dialed net.Conn
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { dialed = info.Conn },
 	})
-	req, err := c.request(ctx, http.MethodGet, commandsPath, url.Values{"session": {session}}, nil)
+	req, err := c.request(ctx, http.MethodGet, path, url.Values{"session": {session}}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -62,9 +74,10 @@ func (c *Client) open(ctx context.Context, session string) (*conn, error) {
 // commanded is the worker's end of one stream: a server on a connection that
 // the worker itself dialed.
 type commanded struct {
-	rc    dispatch.Receiver
-	log   *slog.Logger
-	ended chan error // what the manager said last; never blocks
+	rc     dispatch.Receiver
+	log    *slog.Logger
+	beside bool       // it is a second stream
+	ended  chan error // what the manager said last; never blocks
 
 	mu      sync.Mutex
 	over    bool
@@ -143,21 +156,7 @@ func (m *commanded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.running.Add(1)
 	m.mu.Unlock()
 	defer m.running.Done()
-	switch r.Method + " " + r.URL.Path {
-	case "POST /run":
-		m.run(w, r)
-		return
-	case "POST /build":
-		m.build(w, r)
-		return
-	case "POST /switch":
-		m.pull(w, r)
-		return
-	case "POST /pool":
-		m.pool(w, r)
-		return
-	}
-	if m.host(w, r) {
+	if m.host(w, r) || !m.beside && m.work(w, r) {
 		return
 	}
 	if err := m.obey(r); err != nil {
@@ -167,10 +166,33 @@ func (m *commanded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// work answers the calls about runs and builds, and reports whether this was
+// one.
+func (m *commanded) work(w http.ResponseWriter, r *http.Request) bool {
+	switch r.Method + " " + r.URL.Path {
+	case "POST /run":
+		m.run(w, r)
+	case "POST /build":
+		m.build(w, r)
+	case "POST /switch":
+		m.pull(w, r)
+	case "POST /pool":
+		m.pool(w, r)
+	default:
+		return false
+	}
+	return true
+}
+
+var errNoCommand = fault.New(fault.NotFound, "this worker knows no such command").WithCode("no_such_command")
+
 func (m *commanded) obey(r *http.Request) error {
 	body, err := readCommand(r, maxCommand)
 	if err != nil {
 		return err
+	}
+	if m.beside && r.URL.Path != "/end" {
+		return errNoCommand
 	}
 	switch r.Method + " " + r.URL.Path {
 	case "POST /cancel":
@@ -194,7 +216,7 @@ func (m *commanded) obey(r *http.Request) error {
 	case "POST /end":
 		return m.end(body)
 	}
-	return fault.New(fault.NotFound, "this worker knows no such command").WithCode("no_such_command")
+	return errNoCommand
 }
 
 // end takes the manager's last word. Only the first counts.

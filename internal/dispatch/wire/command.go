@@ -30,6 +30,21 @@ type ending struct {
 // commands is the manager's end of the stream: it takes the connection over
 // and hands it to the manager for as long as it holds.
 func (d *Door) commands(w http.ResponseWriter, r *http.Request) {
+	d.turn(w, r, func(ctx context.Context, session string, s *stream) error { return d.manager.Attend(ctx, session, s) })
+}
+
+// beside is the manager's end of a second stream.
+func (d *Door) beside(w http.ResponseWriter, r *http.Request) {
+	m, shares := d.manager.(dispatch.Beside)
+	if !shares {
+		d.refuse(w, r, fault.New(fault.NotFound, "this manager is the only one").WithCode("no_such_call"))
+		return
+	}
+	d.turn(w, r, func(ctx context.Context, session string, s *stream) error { return m.AttendBeside(ctx, session, s) })
+}
+
+// turn turns a connection round.
+func (d *Door) turn(w http.ResponseWriter, r *http.Request, attend func(context.Context, string, *stream) error) {
 	session := r.URL.Query().Get("session")
 	if err := dispatch.CheckSession(session); err != nil {
 		d.refuse(w, r, err)
@@ -57,7 +72,7 @@ func (d *Door) commands(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &stream{cc: cc}
-	err = d.attend(r.Context(), session, c, s)
+	err = hold(r.Context(), c, func(ctx context.Context) error { return attend(ctx, session, s) })
 	select {
 	case <-c.closed:
 	default:
@@ -74,9 +89,9 @@ func afterHijack(c net.Conn, buffered *bufio.Reader) io.Reader {
 	return io.MultiReader(bytes.NewReader(bytes.Clone(early)), c)
 }
 
-// attend calls the manager until it returns; a stream that breaks ends its
+// hold calls the manager until it returns; a stream that breaks ends its
 // context.
-func (d *Door) attend(ctx context.Context, session string, c *conn, s *stream) error {
+func hold(ctx context.Context, c *conn, attend func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -87,7 +102,7 @@ func (d *Door) attend(ctx context.Context, session string, c *conn, s *stream) e
 		case <-ctx.Done():
 		}
 	}()
-	err := d.manager.Attend(ctx, session, s)
+	err := attend(ctx)
 	cancel(nil)
 	<-watched
 	return err

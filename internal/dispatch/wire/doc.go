@@ -27,7 +27,8 @@
 // Sandboxes that are kept are spoken of in the same way: plain calls are JSON
 // (POST /sandbox/open, /exec/start and others), what a command prints and files
 // that come out are frames, and files that go in follow a line that says where
-// to. Both ends ping, and a dead peer is noticed within Quiet + Dead. When the manager
+// to. To each other manager that the worker knows it opens a second stream, with
+// GET /wire/v1/beside, over which only sandboxes are spoken of. Both ends ping, and a dead peer is noticed within Quiet + Dead. When the manager
 // ends the stream it says why with POST /end.
 //
 // # Access
@@ -44,6 +45,7 @@ import "time"
 const (
 	prefix       = "/wire/v1/"
 	commandsPath = prefix + "commands"
+	besidePath   = prefix + "beside"
 	blobsPath    = prefix + "blobs/"
 	protocol     = "aurea-commands/1"
 )

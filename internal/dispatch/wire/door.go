@@ -55,6 +55,7 @@ func Handler(m dispatch.Manager, log *slog.Logger) *Door {
 	})
 	d.handle("PUT "+blobsPath+"{sha256}", d.putBlob)
 	d.handle("GET "+commandsPath, d.commands)
+	d.handle("GET "+besidePath, d.beside)
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, fault.New(fault.NotFound, "the wire has no such call; manager and worker may be of different releases").WithCode("no_such_call"))
 	})
