@@ -31,7 +31,9 @@ type Sandboxes interface {
 	Sandbox(ctx context.Context, id string) (live.Sandbox, error)
 	SandboxByName(ctx context.Context, name string) (live.Sandbox, error)
 	EndSandboxAs(ctx context.Context, id string, outcome sandbox.Outcome, reason string) (live.Sandbox, error)
-	PauseSandbox(ctx context.Context, id string, how live.Paused) (live.Sandbox, error)
+	// HoldSandbox freezes the sandbox of a worker that is marked as suspended or
+	// under quarantine; held is false where it is neither any more.
+	HoldSandbox(ctx context.Context, id string) (held bool, err error)
 	ResumeSandbox(ctx context.Context, id string) (live.Sandbox, error)
 	SandboxStats(ctx context.Context, id string) (live.Stats, error)
 	SnapshotSandbox(ctx context.Context, id string, kind live.SnapshotKind, label string) (live.Snapshot, error)
@@ -40,6 +42,7 @@ type Sandboxes interface {
 // Subject is whom a decision is about, for those who may have stopped it.
 type Subject struct {
 	Worker    string // "" where there is none yet
+	Sandbox   string // as with Worker
 	Contract  string
 	ProjectID int64
 	Owner     string

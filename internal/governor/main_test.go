@@ -24,6 +24,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/store/postgres"
 	"github.com/aurea-dev/aurea/internal/store/postgres/pgtest"
@@ -180,7 +181,7 @@ func stageAt(t testingT, db store.Store, at place) *stage {
 func (s *stage) restart() {
 	s.Helper()
 	s.log = &governortest.Book{}
-	s.keep = keeper.New(keeper.Config{Store: s.db, Blobs: s.blobs, Now: s.clock, Workers: s.workers, Alone: true})
+	s.keep = keeper.New(keeper.Config{Store: s.db, Blobs: s.blobs, Now: s.clock, Workers: s.workers, Alone: true, Stops: s.stops})
 	keep := s.keep
 	s.boxes.Tell = func(r dispatch.TellRequest) {
 		if err := keep.Tell(context.Background(), "w", r); err != nil {
@@ -224,6 +225,26 @@ func (s *stage) engage(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = reason
+}
+
+// stops is what the switch says to sandboxes.
+func (s *stage) stops(sandbox.Subject) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped == "" {
+		return nil
+	}
+	return fault.New(fault.Unavailable, "the switch: %s", s.stopped).WithCode("KILL_SWITCH")
+}
+
+// frozen reports whether the sandbox of a worker stands still at its host.
+func (s *stage) frozen(w manifest.Worker) bool {
+	for _, x := range s.boxes.Standings() {
+		if x.ID == w.Sandbox {
+			return x.Paused == live.Frozen
+		}
+	}
+	return false
 }
 
 // as is a caller of that name who sees only what is theirs.

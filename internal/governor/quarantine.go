@@ -42,13 +42,13 @@ func (g *Governor) Quarantine(ctx context.Context, id string, s Suspicion) (mani
 	work, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errSlow)
 	defer stop()
 	bundle := g.putAside(work, &w)
-	_, frozen := g.Sandboxes.PauseSandbox(asOwner(work, &w), w.Sandbox, live.Frozen)
+	held, frozen := g.Sandboxes.HoldSandbox(asOwner(work, &w), w.Sandbox)
 	w, err = g.change(work, id, "quarantine_applied", event.FleetQuarantined, func(w *manifest.Worker) error {
 		if !w.Quarantined() {
 			return nil // it ended, or was released meanwhile
 		}
 		w.Quarantine.Bundle = bundle
-		w.Quarantine.Restrictions.TaskExecutionPaused = frozen == nil
+		w.Quarantine.Restrictions.TaskExecutionPaused = held && frozen == nil
 		return nil
 	})
 	g.Logger.LogAttrs(ctx, slog.LevelWarn, "worker_quarantined", slog.String("worker_id", id), slog.String("severity", string(s.Severity)), slog.String("reason", clip(s.Reason)), slog.String("source", s.Source))
@@ -163,8 +163,11 @@ func (g *Governor) Release(ctx context.Context, id, resolution string) (manifest
 		}
 		return nil
 	})
-	if err == nil && held.Restrictions.TaskExecutionPaused {
+	if err == nil { // also where it is not written down that it stands: it may be about to
 		if _, err = g.Sandboxes.ResumeSandbox(asOwner(ctx, &w), w.Sandbox); err != nil {
+			if heldAnew(err) {
+				return w, err
+			}
 			return g.holdAgain(context.WithoutCancel(ctx), id, held, err)
 		}
 	}

@@ -2,77 +2,130 @@ package governor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
-	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // Suspend freezes a worker until it is revived. It is no quarantine: nothing is
 // put aside, and nobody has to decide about it. One that is suspended already
-// stays so.
+// stays so. The mark comes first: from there on nobody but Revive lets it go on.
+// It goes again where the worker could not be frozen.
 func (g *Governor) Suspend(ctx context.Context, id, reason string) (manifest.Worker, error) {
-	w, err := g.Worker(ctx, id)
-	if err != nil {
-		return w, err
-	}
-	if w.State != manifest.Running {
-		return w, fault.New(fault.Conflict, "The worker %s is %s; only one that runs can be suspended.", id, w.State).WithCode("wrong_state")
-	}
-	work, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errSlow)
-	defer stop()
-	if _, err := g.Sandboxes.PauseSandbox(asOwner(work, &w), w.Sandbox, live.Frozen); err != nil {
-		return w, err
-	}
-	w, err = g.steered(work, id, "worker_suspended", reason, event.FleetSuspended, func(w *manifest.Worker) error {
+	already := false
+	w, err := g.steered(ctx, id, "worker_suspended", reason, event.FleetSuspended, func(w *manifest.Worker) error {
 		if w.State != manifest.Running {
-			return fault.New(fault.Conflict, "The worker %s ended meanwhile.", id).WithCode("wrong_state")
+			return fault.New(fault.Conflict, "The worker %s is %s; only one that runs can be suspended.", id, w.State).WithCode("wrong_state")
 		}
-		if !w.Suspended() {
+		if already = w.Suspended(); !already {
 			w.SuspendedAt = g.now()
 		}
 		return nil
 	})
-	if err == nil {
-		g.Logger.LogAttrs(ctx, slog.LevelWarn, "worker_suspended", slog.String("worker_id", id), slog.String("reason", clip(reason)))
-	}
-	return w, err
-}
-
-// Revive lets a worker go on that was suspended or is under quarantine, and lets
-// all triggers begin anew with it. What has ended stays dead.
-func (g *Governor) Revive(ctx context.Context, id, reason string) (manifest.Worker, error) {
-	w, err := g.Worker(ctx, id)
 	if err != nil {
 		return w, err
 	}
-	if w.State != manifest.Running {
-		return w, fault.New(fault.Conflict, "The worker %s is %s, and cannot be revived.", id, w.State).WithCode("wrong_state")
-	}
-	if w.Quarantined() {
-		if w, err = g.Release(ctx, id, clip("revived: "+reason)); err != nil {
+	work, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errSlow)
+	defer stop()
+	if _, err := g.Sandboxes.HoldSandbox(asOwner(work, &w), w.Sandbox); err != nil {
+		if already {
 			return w, err
 		}
+		since := w.SuspendedAt
+		w, again := g.steered(context.WithoutCancel(ctx), id, "suspension_failed", err.Error(), event.FleetRevived, func(w *manifest.Worker) error {
+			if w.SuspendedAt.Equal(since) {
+				w.SuspendedAt = time.Time{}
+			}
+			return nil
+		})
+		return w, errors.Join(err, again)
 	}
-	if w.Suspended() {
-		if _, err := g.Sandboxes.ResumeSandbox(asOwner(ctx, &w), w.Sandbox); err != nil {
-			return w, err
+	g.Logger.LogAttrs(ctx, slog.LevelWarn, "worker_suspended", slog.String("worker_id", id), slog.String("reason", clip(reason)))
+	return w, nil
+}
+
+// HoldStill freezes a worker that the law holds and that goes on all the same:
+// the manager was killed between the mark and the deed, or its host would not.
+func (g *Governor) HoldStill(ctx context.Context, id string) error {
+	w, err := g.Worker(ctx, id)
+	if err != nil || w.State != manifest.Running {
+		return err
+	}
+	q := w.Quarantine
+	if w.Quarantined() && q.Bundle == nil && g.now().Sub(q.At) <= cleanupTime && !w.Suspended() {
+		return nil // what there is of it is being put aside, which needs it awake
+	}
+	held, err := g.Sandboxes.HoldSandbox(asOwner(ctx, &w), w.Sandbox)
+	if err != nil || !held || !w.Quarantined() || q.Restrictions.TaskExecutionPaused {
+		return err
+	}
+	_, err = g.change(ctx, id, "quarantine_applied", event.FleetQuarantined, func(w *manifest.Worker) error {
+		if w.Quarantined() {
+			w.Quarantine.Restrictions.TaskExecutionPaused = true
 		}
+		return nil
+	})
+	return err
+}
+
+// Revive lets a worker go on that was suspended or is under quarantine, and lets
+// all triggers begin anew with it. What has ended stays dead. The mark goes first:
+// nobody lets a worker go on that is suspended, and it comes back where the worker
+// could not go on.
+func (g *Governor) Revive(ctx context.Context, id, reason string) (manifest.Worker, error) {
+	w, err := g.Worker(ctx, id)
+	if err == nil && w.State == manifest.Running && w.Quarantined() {
+		w, err = g.Release(ctx, id, clip("revived: "+reason))
 	}
+	if err != nil {
+		return w, err
+	}
+	var since time.Time
 	w, err = g.steered(ctx, id, "worker_revived", reason, event.FleetRevived, func(w *manifest.Worker) error {
+		if w.State != manifest.Running {
+			return fault.New(fault.Conflict, "The worker %s is %s, and cannot be revived.", id, w.State).WithCode("wrong_state")
+		}
 		now := g.now()
-		w.SuspendedAt, w.RevivedAt = time.Time{}, now
+		since, w.SuspendedAt, w.RevivedAt = w.SuspendedAt, time.Time{}, now
 		w.HeartbeatAt = now // it could not speak
 		return nil
 	})
-	if err == nil {
-		g.Logger.LogAttrs(ctx, slog.LevelInfo, "worker_revived", slog.String("worker_id", id), slog.String("reason", clip(reason)))
+	if err != nil {
+		return w, err
 	}
-	return w, err
+	if !since.IsZero() {
+		if _, err := g.Sandboxes.ResumeSandbox(asOwner(ctx, &w), w.Sandbox); err != nil {
+			if heldAnew(err) {
+				return w, err
+			}
+			return g.suspendAgain(context.WithoutCancel(ctx), id, since, err)
+		}
+	}
+	g.Logger.LogAttrs(ctx, slog.LevelInfo, "worker_revived", slog.String("worker_id", id), slog.String("reason", clip(reason)))
+	return w, nil
+}
+
+// heldAnew reports whether a worker could not go on because the law holds it once
+// more: that mark counts, and not the one from before.
+func heldAnew(err error) bool {
+	code := fault.CodeOf(err)
+	return code == "quarantined" || code == "suspended"
+}
+
+// suspendAgain puts the mark back on a worker that could not go on.
+func (g *Governor) suspendAgain(ctx context.Context, id string, since time.Time, why error) (manifest.Worker, error) {
+	w, err := g.steered(ctx, id, "suspension_kept", why.Error(), event.FleetSuspended, func(w *manifest.Worker) error {
+		if w.State == manifest.Running && !w.Suspended() {
+			w.SuspendedAt = since
+		}
+		return nil
+	})
+	return w, errors.Join(why, err)
 }
 
 // Preserve puts aside what there is of a worker, for who looks at it after its

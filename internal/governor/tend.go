@@ -7,6 +7,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -109,25 +110,19 @@ func (g *Governor) Reap(ctx context.Context, silent time.Duration) ([]string, er
 	if silent <= 0 {
 		silent = g.Silence
 	}
-	before := g.now().Add(-silent)
-	var list, stale []manifest.Worker
-	err := g.Store.View(ctx, func(tx store.Tx) (err error) {
-		list, err = tx.Fleet().Stale(ctx, before, manifest.MaxReplicas)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
 	c, err := caller(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i := range list {
-		if w := &list[i]; sees(c, w) && !w.Still() {
-			stale = append(stale, *w)
-		}
+	before := g.now().Add(-silent)
+	quiet, stale, err := g.silent(ctx, c, before, silent)
+	if err == nil {
+		err = g.spare(ctx, quiet)
 	}
-	if err := g.asked(ctx, "reap", everything, "", len(stale)); err != nil {
+	if err == nil {
+		err = g.asked(ctx, "reap", everything, "", len(stale))
+	}
+	if err != nil {
 		return nil, err
 	}
 	if stale, err = g.condemn(ctx, stale, before); err != nil {
@@ -136,8 +131,79 @@ func (g *Governor) Reap(ctx context.Context, silent time.Duration) ([]string, er
 	return g.endAll(ctx, stale, reasonSilent, sandbox.OutcomeReaped)
 }
 
+// silent lists who was silent since before and has no reason for it, and who is
+// quiet because a switch has stopped them: these for half of the time already, so
+// that they have the other half to speak when it is released.
+func (g *Governor) silent(ctx context.Context, c policy.Caller, before time.Time, silent time.Duration) (quiet, stale []manifest.Worker, err error) {
+	err = g.Store.View(ctx, func(tx store.Tx) error {
+		quiet, stale = nil, nil
+		list, err := tx.Fleet().Stale(ctx, before.Add(silent/2), manifest.MaxReplicas)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			w := &list[i]
+			if !sees(c, w) || w.Still() {
+				continue
+			}
+			stopped, err := g.stops(ctx, tx, w)
+			if err != nil {
+				return err
+			}
+			switch {
+			case stopped:
+				quiet = append(quiet, *w)
+			case w.HeartbeatAt.Before(before):
+				stale = append(stale, *w)
+			}
+		}
+		return nil
+	})
+	return quiet, stale, err
+}
+
+// stops says whether a switch has stopped a worker.
+func (g *Governor) stops(ctx context.Context, tx store.Tx, w *manifest.Worker) (bool, error) {
+	if g.Stopped == nil {
+		return false, nil
+	}
+	c, err := contract(ctx, tx, w.Terms.Contract)
+	if err != nil {
+		return false, err
+	}
+	above, err := ancestors(ctx, tx, w)
+	if err != nil {
+		return false, err
+	}
+	_, stopped, err := g.Stopped(ctx, tx, Subject{Worker: w.ID(), Sandbox: w.Sandbox, Contract: c.Name, ProjectID: c.ProjectID, Owner: w.Terms.Owner, Ancestors: above})
+	return stopped, err
+}
+
+// spare lets workers be that a switch has stopped: their silence counts from now.
+func (g *Governor) spare(ctx context.Context, list []manifest.Worker) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return g.Store.Update(ctx, func(tx store.Tx) error {
+		for i := range list {
+			w, err := tx.Fleet().Get(ctx, list[i].ID())
+			if fault.Is(err, fault.NotFound) || err == nil && w.State != manifest.Running {
+				continue
+			}
+			if err == nil {
+				w.HeartbeatAt = g.now()
+				err = tx.Fleet().Put(ctx, &w)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // condemn writes down who is reaped, after another look in the same transaction:
-// a heartbeat that came in time is not overlooked.
+// neither a heartbeat that came in time nor a switch is overlooked.
 func (g *Governor) condemn(ctx context.Context, list []manifest.Worker, before time.Time) (stale []manifest.Worker, err error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -149,8 +215,15 @@ func (g *Governor) condemn(ctx context.Context, list []manifest.Worker, before t
 			if fault.Is(err, fault.NotFound) || err == nil && (w.State != manifest.Running || !w.HeartbeatAt.Before(before) || w.Still()) {
 				continue
 			}
+			stopped := false
+			if err == nil {
+				stopped, err = g.stops(ctx, tx, &w)
+			}
 			if err != nil {
 				return err
+			}
+			if stopped {
+				continue
 			}
 			w.State, w.Reason, w.UpdatedAt = manifest.Ending, reasonSilent, g.now()
 			if err := tx.Fleet().Put(ctx, &w); err != nil {

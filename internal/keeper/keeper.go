@@ -88,6 +88,7 @@ type Keeper struct {
 	recent   recent
 	diffs    chan struct{} // one for each comparison that goes on
 	measured measures
+	still    turns // of those who make sandboxes stand still, or let them go on
 
 	mu      sync.Mutex
 	life    context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop

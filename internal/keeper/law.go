@@ -9,22 +9,27 @@ import (
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
-// member says whether a sandbox is that of a worker of the fleet, and whether
-// the worker is under quarantine.
-func (k *Keeper) member(ctx context.Context, s *live.Sandbox) (is, held bool, err error) {
+// member says whether a sandbox is that of a worker of the fleet, and by what the
+// law holds it: "quarantined", "suspended", or "".
+func (k *Keeper) member(ctx context.Context, s *live.Sandbox) (is bool, held string, err error) {
 	id, named := strings.CutPrefix(s.Name, live.FleetName)
 	if !named {
-		return false, false, nil
+		return false, "", nil
 	}
 	err = k.Store.View(ctx, func(tx store.Tx) error {
-		is, held = false, false
+		is, held = false, ""
 		w, err := tx.Fleet().Get(ctx, id)
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		}
 		// One that is being launched has no sandbox written down yet.
 		is = err == nil && (w.Sandbox == s.ID || w.Sandbox == "")
-		held = is && w.Quarantined()
+		switch {
+		case is && w.Quarantined():
+			held = "quarantined"
+		case is && w.Suspended():
+			held = "suspended"
+		}
 		return err
 	})
 	return is, held, err
@@ -41,12 +46,44 @@ func (k *Keeper) demandOwn(ctx context.Context, s *live.Sandbox, what string) er
 	return err
 }
 
-// demandFree refuses to let a worker of the fleet go on that is under
-// quarantine: only its release does.
+// demandFree refuses to let a worker of the fleet go on that the law holds: only
+// its release does, or its revival.
 func (k *Keeper) demandFree(ctx context.Context, s *live.Sandbox) error {
 	_, held, err := k.member(ctx, s)
-	if err == nil && held {
-		err = fault.New(fault.Conflict, "The sandbox %s is that of a worker under quarantine; release the worker first.", s.ID).WithCode("quarantined")
+	if err != nil || held == "" {
+		return err
 	}
-	return err
+	worker := strings.TrimPrefix(s.Name, live.FleetName)
+	if held == "suspended" {
+		return fault.New(fault.Conflict, "The sandbox %s is that of the worker %s, which is suspended; revive the worker first (POST /api/v1/fleet/workers/%s/revive).", s.ID, worker, worker).WithCode(held)
+	}
+	return fault.New(fault.Conflict, "The sandbox %s is that of the worker %s, which is under quarantine; release the worker first (POST /api/v1/fleet/workers/%s/release).", s.ID, worker, worker).WithCode(held)
 }
+
+// HoldSandbox freezes the sandbox of a worker of the fleet that the law holds, also
+// where a kill switch has frozen it already: it stays when that is released. held
+// is false where the law lets the worker be by now.
+func (k *Keeper) HoldSandbox(ctx context.Context, id string) (held bool, err error) {
+	give, err := k.still.take(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	defer give()
+	s, host, err := k.use(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	_, by, err := k.member(ctx, &s)
+	if err != nil || by == "" {
+		return false, err
+	}
+	// Its host is asked in any case: what is written down may be of before.
+	if s.Paused != "" {
+		return true, host.PauseSandbox(ctx, id)
+	}
+	_, err = k.pause(ctx, &s, host, live.Frozen)
+	return err == nil, err
+}
+
+// Halted reports whether a kill switch stands against a sandbox.
+func (k *Keeper) Halted(s *live.Sandbox) bool { return k.Stops(subject(s)) != nil }

@@ -13,26 +13,38 @@ import (
 // PauseSandbox makes a sandbox stand still. One that does so already stays as
 // it is.
 func (k *Keeper) PauseSandbox(ctx context.Context, id string, how live.Paused) (live.Sandbox, error) {
+	give, err := k.still.take(ctx, id)
+	if err != nil {
+		return live.Sandbox{}, err
+	}
+	defer give()
 	s, host, err := k.free(ctx, id)
 	if err != nil || s.Paused != "" {
 		return s, err
 	}
+	return k.pause(ctx, &s, host, how)
+}
+
+// pause makes a sandbox stand still that does not.
+//
+// Preconditions: the caller has its turn.
+func (k *Keeper) pause(ctx context.Context, s *live.Sandbox, host hosting, how live.Paused) (_ live.Sandbox, err error) {
 	generation := s.Generation
-	k.unfollow(id) // before it answers no more
+	k.unfollow(s.ID) // before it answers no more
 	switch how {
 	case live.Frozen:
-		err = host.PauseSandbox(ctx, id)
+		err = host.PauseSandbox(ctx, s.ID)
 	case live.Checkpointed:
 		generation++
-		_, err = host.SnapshotSandbox(ctx, live.SnapshotOrder{ID: live.Aside(id), Sandbox: id, Kind: live.Full, Generation: generation, Aside: true})
+		_, err = host.SnapshotSandbox(ctx, live.SnapshotOrder{ID: live.Aside(s.ID), Sandbox: s.ID, Kind: live.Full, Generation: generation, Aside: true})
 	default:
 		err = fault.Field("mode", "%q is neither freeze nor checkpoint", clip(string(how)))
 	}
 	if err != nil {
-		k.followHere(&s) //nolint:contextcheck // following goes on in the keeper's life
-		return s, err
+		k.followHere(s) //nolint:contextcheck // following goes on in the keeper's life
+		return *s, err
 	}
-	return k.alter(ctx, id, event.SandboxPaused, map[string]any{"mode": how, "generation": generation}, func(s *live.Sandbox, _ time.Time) error {
+	return k.alter(context.WithoutCancel(ctx), s.ID, event.SandboxPaused, map[string]any{"mode": how, "generation": generation}, func(s *live.Sandbox, _ time.Time) error {
 		s.Paused, s.Generation = how, generation
 		return nil
 	})
@@ -40,6 +52,11 @@ func (k *Keeper) PauseSandbox(ctx context.Context, id string, how live.Paused) (
 
 // ResumeSandbox lets a sandbox go on. Its time to live counts anew.
 func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, error) {
+	give, err := k.still.take(ctx, id)
+	if err != nil {
+		return live.Sandbox{}, err
+	}
+	defer give()
 	s, host, err := k.free(ctx, id)
 	if err != nil || s.Paused == "" {
 		return s, err
@@ -51,7 +68,8 @@ func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, er
 	if err != nil {
 		return s, err
 	}
-	return k.alter(ctx, id, event.SandboxResumed, map[string]any{"mode": s.Paused, "generation": s.Generation}, func(s *live.Sandbox, now time.Time) error {
+	// Who asked may hang up: it goes on, and that is written down.
+	return k.alter(context.WithoutCancel(ctx), id, event.SandboxResumed, map[string]any{"mode": s.Paused, "generation": s.Generation}, func(s *live.Sandbox, now time.Time) error {
 		s.Paused, s.Made.Enforced = "", made.Enforced
 		s.Deadline = deadline(s.Spec.TTL, now)
 		return nil
@@ -60,6 +78,11 @@ func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, er
 
 // RestoreSandbox sets a sandbox back to a snapshot of it, in place.
 func (k *Keeper) RestoreSandbox(ctx context.Context, id, snapshot string) (live.Sandbox, error) {
+	give, err := k.still.take(ctx, id)
+	if err != nil {
+		return live.Sandbox{}, err
+	}
+	defer give()
 	s, host, err := k.free(ctx, id)
 	if err != nil {
 		return s, err
@@ -77,7 +100,7 @@ func (k *Keeper) RestoreSandbox(ctx context.Context, id, snapshot string) (live.
 	if err != nil {
 		return s, err
 	}
-	return k.alter(ctx, id, event.SandboxRestored, map[string]any{"snapshot": snap.ID, "generation": snap.Generation}, func(s *live.Sandbox, _ time.Time) error {
+	return k.alter(context.WithoutCancel(ctx), id, event.SandboxRestored, map[string]any{"snapshot": snap.ID, "generation": snap.Generation}, func(s *live.Sandbox, _ time.Time) error {
 		s.Paused, s.Generation, s.Made.Enforced = "", max(s.Generation, snap.Generation), made.Enforced
 		return nil
 	})

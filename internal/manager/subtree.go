@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/killswitch"
@@ -81,7 +82,11 @@ func (m *Manager) forksBelow(ctx context.Context, below map[string][]string) err
 // or against one above it.
 func (m *Manager) stopsFleet(_ context.Context, _ store.Tx, s governor.Subject) (reason string, stopped bool, err error) {
 	state := m.switches.state()
-	subjects := []sandbox.Subject{{ID: s.Worker, Project: s.ProjectID}}
+	labels := map[string]string{governor.LabelWorker: s.Worker, governor.LabelContract: s.Contract}
+	if s.ProjectID != 0 {
+		labels[governor.LabelProject] = strconv.FormatInt(s.ProjectID, 10)
+	}
+	subjects := []sandbox.Subject{{ID: s.Worker, Project: s.ProjectID, Labels: labels}, {ID: s.Sandbox}}
 	for _, id := range s.Ancestors {
 		subjects = append(subjects, sandbox.Subject{ID: id})
 	}

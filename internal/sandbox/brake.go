@@ -60,7 +60,8 @@ type Brake struct {
 // braked is a sandbox that the brake knows.
 type braked struct {
 	subject Subject
-	frozen  bool // by the brake, and by nobody else
+	frozen  bool // by the brake
+	held    bool // by its user, so that the brake lets it go and it stays
 }
 
 // opening is a sandbox that is being made.
@@ -187,6 +188,52 @@ func (s *Sandbox) AssumeFrozen() {
 	}
 }
 
+// hold says whether a sandbox stands still by its user's will from now on, and
+// returns how it was before.
+func (b *Brake) hold(s *Sandbox, held bool) (before bool) {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.all[s]; known != nil {
+		before, known.held = known.held, held
+	}
+	return before
+}
+
+// demandFree refuses to let a sandbox go on that the rule stops.
+func (b *Brake) demandFree(s *Sandbox) error {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.all[s]; known != nil {
+		if stop := b.rule.of(known.subject); stop.Kill || stop.Freeze {
+			return stopped(stop)
+		}
+	}
+	return nil
+}
+
+// catch reports whether a sandbox that has just begun to go on is to be frozen
+// after all, by the brake: a rule that was applied while it still stood passed it
+// by.
+func (b *Brake) catch(s *Sandbox) bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := b.all[s]
+	if known == nil || !b.rule.of(known.subject).Freeze {
+		return false
+	}
+	known.frozen = true
+	return true
+}
+
 func (b *Brake) leave(s *Sandbox) {
 	if b == nil {
 		return
@@ -248,7 +295,7 @@ func (b *Brake) Apply(ctx context.Context, rule Rule, drivers map[string]Driver)
 	done.Killed = len(kills)
 	killed := b.kill(ctx, rule, kills, drivers)
 	frozen := each(freezes, func(s *Sandbox) error { return s.freeze(ctx) })
-	resumed := each(resumes, func(s *Sandbox) error { return s.Resume(ctx) })
+	resumed := each(resumes, func(s *Sandbox) error { return s.goOn(ctx) })
 	b.mu.Lock()
 	for i, s := range freezes {
 		if known := b.all[s]; known != nil {
@@ -302,6 +349,8 @@ func (b *Brake) sort(rule Rule) (kills map[*Sandbox]string, freezes, resumes []*
 			kills[s] = stop.Reason
 		case stop.Freeze && !known.frozen && !paused:
 			freezes = append(freezes, s)
+		case !stop.Freeze && known.frozen && known.held:
+			known.frozen = false
 		case !stop.Freeze && known.frozen:
 			resumes = append(resumes, s)
 		}
@@ -378,7 +427,7 @@ func killWith(ctx context.Context, d Driver, ids []string) error {
 
 // freeze pauses a sandbox that did not stand still.
 func (s *Sandbox) freeze(ctx context.Context) error {
-	err := s.Pause(ctx)
+	err := s.halt(ctx)
 	if s.Status().State != StateRunning {
 		return fault.New(fault.NotFound, "the sandbox has ended")
 	}

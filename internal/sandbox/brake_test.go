@@ -1,7 +1,9 @@
 package sandbox_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +96,99 @@ func TestABrakeFreezesAndLetsGoOn(t *testing.T) {
 		for _, s := range []*sandbox.Sandbox{ours, theirs, paused, <-opened} {
 			shut(t, s)
 		}
+	})
+}
+
+// pauseHook is a driver that says so before a sandbox goes on.
+type pauseHook struct {
+	sandbox.Driver
+	resuming func()
+}
+
+type hookedBox struct {
+	sandbox.Box
+	sandbox.Pauser
+	resuming func()
+}
+
+func (d pauseHook) Create(ctx context.Context, spec sandbox.Spec, report func(sandbox.Handle) error) (sandbox.Box, error) {
+	box, err := d.Driver.Create(ctx, spec, report)
+	if err != nil {
+		return nil, err
+	}
+	return hookedBox{box, box.(sandbox.Pauser), d.resuming}, nil
+}
+
+func (b hookedBox) Resume(ctx context.Context) error {
+	b.resuming()
+	return b.Pauser.Resume(ctx)
+}
+
+// A sandbox that its user pauses while the brake has frozen it stays when the
+// brake lets go; none goes on by its user's will while the brake holds it.
+func TestABrakeAndItsUserHoldASandboxTogether(t *testing.T) {
+	bubble(t, func(t *testing.T, d sandbox.Driver) {
+		b := sandbox.NewBrake()
+		s := braked(t, d, b, sandbox.Subject{ID: "one"})
+		freeze := everything(sandbox.Stop{Freeze: true, Reason: "wait"})
+		runs := func() bool {
+			_, err := s.Exec(t.Context(), sandbox.ExecSpec{ID: "x", Command: []string{"true"}}, sandbox.ExecOptions{})
+			if err != nil && fault.CodeOf(err) != sandbox.CodePaused {
+				t.Errorf("a command: %v", err)
+			}
+			return err == nil
+		}
+		apply(t, b, d, freeze, sandbox.Braked{Frozen: 1})
+		if err := s.Resume(t.Context()); fault.CodeOf(err) != sandbox.CodeStopped || runs() {
+			t.Errorf("its user lets a frozen one go on: %v", err)
+		}
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		apply(t, b, d, sandbox.Rule{}, sandbox.Braked{})
+		if runs() {
+			t.Error("one that its user has paused goes on with the others")
+		}
+		apply(t, b, d, freeze, sandbox.Braked{})
+		if err := s.Resume(t.Context()); fault.CodeOf(err) != sandbox.CodeStopped || runs() {
+			t.Errorf("its user lets one go on that both hold: %v", err)
+		}
+		apply(t, b, d, sandbox.Rule{}, sandbox.Braked{})
+		if err := s.Resume(t.Context()); err != nil || !runs() {
+			t.Errorf("nobody holds it: %v", err)
+		}
+		shut(t, s)
+	})
+}
+
+// The brake is pulled in the moment in which a paused sandbox goes on: it passes
+// by what stands, so what begins to go on looks once more.
+func TestABrakeCatchesWhatGoesOnMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, d sandbox.Driver) {
+		b := sandbox.NewBrake()
+		var once sync.Once
+		hooked := pauseHook{d, func() {
+			once.Do(func() { apply(t, b, d, everything(sandbox.Stop{Freeze: true, Reason: "wait"}), sandbox.Braked{}) })
+		}}
+		s := braked(t, hooked, b, sandbox.Subject{ID: "one"})
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run := func() error {
+			_, err := s.Exec(t.Context(), sandbox.ExecSpec{ID: "x", Command: []string{"true"}}, sandbox.ExecOptions{})
+			return err
+		}
+		if err := run(); fault.CodeOf(err) != sandbox.CodePaused {
+			t.Errorf("it goes on while the brake is pulled: %v", err)
+		}
+		apply(t, b, d, sandbox.Rule{}, sandbox.Braked{Resumed: 1})
+		if err := run(); err != nil {
+			t.Errorf("it does not go on afterwards: %v", err)
+		}
+		shut(t, s)
 	})
 }
 

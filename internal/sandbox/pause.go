@@ -7,10 +7,19 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 )
 
-// Pause stops everything in the sandbox until Resume. It is idempotent. The time
-// of its execs does not pass meanwhile. A driver that cannot is a fault of kind
-// Invalid.
+// Pause stops everything in the sandbox until Resume, also where a Brake that has
+// frozen it lets it go. It is idempotent. The time of its execs does not pass
+// meanwhile. A driver that cannot is a fault of kind Invalid.
 func (s *Sandbox) Pause(ctx context.Context) error {
+	before := s.opts.Brake.hold(s, true)
+	err := s.halt(ctx)
+	if err != nil {
+		s.opts.Brake.hold(s, before)
+	}
+	return err
+}
+
+func (s *Sandbox) halt(ctx context.Context) error {
 	p, err := s.pauser()
 	if err != nil {
 		return err
@@ -23,8 +32,24 @@ func (s *Sandbox) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume lets a paused sandbox go on. It is idempotent.
+// Resume lets a paused sandbox go on. It is idempotent. One that a Brake holds is
+// a fault with code CodeStopped; one that a Brake is pulled for meanwhile is the
+// Brake's, and stands still until that lets it go.
 func (s *Sandbox) Resume(ctx context.Context) error {
+	if err := s.opts.Brake.demandFree(s); err != nil {
+		return err
+	}
+	if err := s.goOn(ctx); err != nil {
+		return err
+	}
+	s.opts.Brake.hold(s, false)
+	if s.opts.Brake.catch(s) {
+		return s.halt(ctx)
+	}
+	return nil
+}
+
+func (s *Sandbox) goOn(ctx context.Context) error {
 	p, err := s.pauser()
 	if err != nil {
 		return err
@@ -36,8 +61,11 @@ func (s *Sandbox) Resume(ctx context.Context) error {
 	return nil
 }
 
-// AssumePaused says that an adopted sandbox stands still.
-func (s *Sandbox) AssumePaused() { s.setPaused(true) }
+// AssumePaused says that an adopted sandbox stands still by its user's will.
+func (s *Sandbox) AssumePaused() {
+	s.setPaused(true)
+	s.opts.Brake.hold(s, true)
+}
 
 func (s *Sandbox) pauser() (Pauser, error) {
 	if err := s.demand("pause"); err != nil {

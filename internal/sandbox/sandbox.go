@@ -168,7 +168,7 @@ func begun(ctx context.Context, s *Sandbox, o *opening) (*Sandbox, error) {
 	case stop.Kill:
 		return nil, errors.Join(stopped(stop), s.End(ctx, OutcomeKilled, stop.Reason))
 	case stop.Freeze:
-		if err := s.Pause(ctx); err != nil {
+		if err := s.halt(ctx); err != nil {
 			return nil, errors.Join(err, s.End(ctx, OutcomeKilled, "it could not be frozen: "+stop.Reason))
 		}
 	}

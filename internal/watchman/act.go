@@ -33,6 +33,9 @@ func (w *Watchman) act(ctx context.Context, id string) error {
 	if x.State == manifest.Ending && !f.Did(x.Reason) {
 		return w.finish(ctx, f.ID, trigger.AlreadyDead, "it was being ended: "+x.Reason)
 	}
+	if f.By == policy.System().ID && w.Sandboxes.Halted(&box) {
+		return w.putOff(ctx, &f)
+	}
 	switch f.Plan.Strategy {
 	case trigger.Quarantine:
 		return w.quarantine(ctx, &f)
@@ -43,6 +46,16 @@ func (w *Watchman) act(ctx context.Context, id string) error {
 	case trigger.Forceful:
 	}
 	return w.kill(ctx, &f, "")
+}
+
+// putOff leaves a worker alone that a kill switch has stopped: what is frozen is
+// there to be looked at, and its work cannot stop by itself meanwhile.
+func (w *Watchman) putOff(ctx context.Context, f *trigger.Firing) error {
+	now := w.now()
+	if f.AskedAt.IsZero() || f.Deadline.Sub(now) > f.Plan.Timeout/2 {
+		return nil
+	}
+	return w.change(ctx, f.ID, func(f *trigger.Firing) { f.Deadline = now.Add(f.Plan.Timeout) })
 }
 
 // stands reads how a firing, its worker and its sandbox stand. A worker that was

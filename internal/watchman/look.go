@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
-	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trigger"
@@ -86,6 +85,7 @@ func (w *Watchman) survey(ctx context.Context) (*scene, error) {
 	}
 	for _, s := range sc.workers {
 		s.mine = s.box.ID != "" && w.Sandboxes.Tends(ctx, &s.box)
+		s.halted = s.mine && w.Sandboxes.Halted(&s.box)
 	}
 	return sc, nil
 }
@@ -114,7 +114,7 @@ func (sc *scene) readWorkers(ctx context.Context, tx store.Tx) error {
 	for i := range running {
 		s := &subject{Worker: running[i]}
 		sc.workers[s.ID()] = s
-		if len(sc.triggers) == 0 && !s.Suspended() {
+		if len(sc.triggers) == 0 && !s.held() {
 			continue
 		}
 		if s.box, err = tx.Sandboxes().Get(ctx, s.Sandbox); err != nil && !fault.Is(err, fault.NotFound) {
@@ -132,10 +132,15 @@ func (sc *scene) readCommands(ctx context.Context, tx store.Tx, since time.Time)
 	return err
 }
 
-// watched reports whether a trigger watches a worker in this look.
+// watched reports whether a trigger watches a worker in this look. One that a kill
+// switch has stopped can break no bound, and is there to be looked at.
 func (s *subject) watched(t *trigger.Trigger) bool {
-	return s.mine && !s.Still() && t.Watches(s.Terms.Contract)
+	return s.mine && !s.Still() && !s.halted && t.Watches(s.Terms.Contract)
 }
+
+// held reports whether the law says that a worker stands still, whether it does or
+// not.
+func (s *subject) held() bool { return s.Suspended() || s.Quarantined() }
 
 // measured are the workers whose sandboxes somebody wants to have measured.
 func (sc *scene) measured() (list []*subject) {
@@ -178,21 +183,15 @@ func breachOf(all map[pair]trigger.Breach, p pair, w *manifest.Worker) *trigger.
 	return &b
 }
 
-// holdStill freezes workers again that are suspended, and whose sandbox somebody
-// let go on: only reviving them does.
+// holdStill freezes workers that the law holds, and that go on all the same.
 func (w *Watchman) holdStill(ctx context.Context, sc *scene) {
 	for id, s := range sc.workers {
-		if !s.Suspended() || !s.mine || s.box.Paused != "" {
+		if !s.held() || !s.mine || s.box.Paused != "" && s.Still() {
 			continue
 		}
-		box := s.Sandbox
 		w.begin("still "+id, func() {
-			x, err := w.Fleet.Worker(ctx, id)
-			if err == nil && x.Suspended() && x.State == manifest.Running {
-				_, err = w.Sandboxes.PauseSandbox(ctx, box, live.Frozen)
-			}
-			if err != nil && ctx.Err() == nil {
-				w.Logger.Warn("could not freeze a suspended worker again; trying again", "worker_id", id, "error", err)
+			if err := w.Fleet.HoldStill(ctx, id); err != nil && ctx.Err() == nil {
+				w.Logger.Warn("could not freeze a worker that the law holds; trying again", "worker_id", id, "error", err)
 			}
 		})
 	}

@@ -57,12 +57,14 @@ func (m meters) keep(there map[string]*subject) {
 // subject is one worker in a look.
 type subject struct {
 	manifest.Worker
-	box   live.Sandbox
-	mine  bool // it is this manager's to look after
-	cpu   trigger.Value
-	mem   trigger.Value
-	disk  trigger.Value
-	count store.Commands
+	box  live.Sandbox
+	mine bool // it is this manager's to look after
+	// halted says that a kill switch stands against it.
+	halted bool
+	cpu    trigger.Value
+	mem    trigger.Value
+	disk   trigger.Value
+	count  store.Commands
 }
 
 // measure asks the sandboxes of workers what they use. Who does not answer in

@@ -30,6 +30,7 @@ type Fleet interface {
 	Kill(ctx context.Context, id, reason string) (w manifest.Worker, killed bool, err error)
 	Quarantine(ctx context.Context, id string, s governor.Suspicion) (manifest.Worker, error)
 	Suspend(ctx context.Context, id, reason string) (manifest.Worker, error)
+	HoldStill(ctx context.Context, id string) error
 	Preserve(ctx context.Context, id string) (manifest.Worker, error)
 }
 
@@ -38,7 +39,8 @@ type Sandboxes interface {
 	// Tends says whether a sandbox is this manager's to look after.
 	Tends(ctx context.Context, s *live.Sandbox) bool
 	SandboxStats(ctx context.Context, id string) (live.Stats, error)
-	PauseSandbox(ctx context.Context, id string, how live.Paused) (live.Sandbox, error)
+	// Halted says whether a kill switch stands against it.
+	Halted(s *live.Sandbox) bool
 	SignalExec(ctx context.Context, id string, signal int, tree bool) error
 }
 
