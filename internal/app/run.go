@@ -12,6 +12,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/runner"
 	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/webhook"
 )
 
 // runTerms are the terms under which a manager takes runs of code.
@@ -37,9 +38,9 @@ func runTerms(cfg *config.Config, observer runner.Observer) (manager.RunTerms, e
 }
 
 // hookTerms reads what webhooks are signed with.
-func hookTerms(cfg *config.Config) (runner.HookTerms, error) {
+func hookTerms(cfg *config.Config) (webhook.Terms, error) {
 	const least = 16
-	t := runner.HookTerms{Private: cfg.Runs.HookPrivate == "on"}
+	t := webhook.Terms{Private: cfg.Runs.HookPrivate == "on"}
 	if cfg.Runs.HookSecretFile == "" {
 		return t, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/runner"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
+	"github.com/aurea-dev/aurea/internal/webhook"
 )
 
 // RunTerms is how runs of code are taken.
@@ -18,7 +19,7 @@ type RunTerms struct {
 	// a connection; 0 is a sensible number.
 	Most     int
 	Patience time.Duration
-	Hooks    runner.HookTerms
+	Hooks    webhook.Terms
 	Observer runner.Observer // nil is nobody
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/wake"
+	"github.com/aurea-dev/aurea/internal/webhook"
 )
 
 // Worker is one that can be asked to do runs now.
@@ -62,7 +63,7 @@ type Config struct {
 	// Fence is that of the leader while this manager leads, else 0.
 	Fence    func() int64
 	Terms    run.Terms
-	Hooks    HookTerms
+	Hooks    webhook.Terms
 	Observer Observer // nil is nobody
 	Now      func() time.Time
 	Logger   *slog.Logger

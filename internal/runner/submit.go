@@ -28,7 +28,7 @@ func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked run.A
 			err = r.demandDriver(orders[i].Driver)
 		}
 		if err == nil && reqs[i].Webhook != "" {
-			err = r.Hooks.Check(reqs[i].Webhook)
+			err = r.Hooks.Check("webhook", reqs[i].Webhook)
 		}
 		if err != nil {
 			return run.Submission{}, inBatch(err, i, len(reqs))
