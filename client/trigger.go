@@ -23,26 +23,42 @@ type TriggerRequest struct {
 	Escalate         *bool    `json:"escalate_on_timeout,omitempty"`
 	PreserveState    *bool    `json:"preserve_state,omitempty"`
 	CooldownSeconds  *float64 `json:"cooldown_seconds,omitempty"`
+
+	Hooks *TriggerHooks `json:"hooks,omitempty"`
+}
+
+// TriggerHooks are addresses that are called when a trigger fires. PreKill is asked
+// first, within the timeout, and may abort it; Cleanup is told when a worker was
+// killed, Notify of every firing and what came of it. A server shows them without
+// their paths, which may be secrets.
+type TriggerHooks struct {
+	PreKill        *string  `json:"pre_kill,omitempty"`
+	Cleanup        *string  `json:"cleanup,omitempty"`
+	Notify         *string  `json:"notify,omitempty"`
+	TimeoutSeconds *float64 `json:"timeout_seconds,omitempty"`
 }
 
 // Trigger is a rule that watches each worker of the fleet.
 type Trigger struct {
-	ID               string    `json:"id"`
-	Kind             string    `json:"kind"`
-	Label            string    `json:"label"`
-	Threshold        float64   `json:"threshold"`
-	SustainedSeconds float64   `json:"sustained_seconds"`
-	Severity         string    `json:"severity"`
-	Strategy         string    `json:"strategy"`
-	TimeoutSeconds   float64   `json:"timeout_seconds"`
-	Escalate         bool      `json:"escalate_on_timeout"`
-	PreserveState    bool      `json:"preserve_state"`
-	CooldownSeconds  float64   `json:"cooldown_seconds"`
-	Enabled          bool      `json:"enabled"`
-	Contract         *string   `json:"contract"`
-	Preset           *string   `json:"preset"`
-	CreatedAt        time.Time `json:"created_at"`
-	UpdatedAt        time.Time `json:"updated_at"`
+	ID               string  `json:"id"`
+	Kind             string  `json:"kind"`
+	Label            string  `json:"label"`
+	Threshold        float64 `json:"threshold"`
+	SustainedSeconds float64 `json:"sustained_seconds"`
+	Severity         string  `json:"severity"`
+	Strategy         string  `json:"strategy"`
+	TimeoutSeconds   float64 `json:"timeout_seconds"`
+	Escalate         bool    `json:"escalate_on_timeout"`
+	PreserveState    bool    `json:"preserve_state"`
+	CooldownSeconds  float64 `json:"cooldown_seconds"`
+
+	Hooks TriggerHooks `json:"hooks"`
+
+	Enabled   bool      `json:"enabled"`
+	Contract  *string   `json:"contract"`
+	Preset    *string   `json:"preset"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
 }
 
 // AppliedPreset is what was made of a preset, and what cannot be watched yet.
@@ -73,6 +89,7 @@ type Firing struct {
 	Detail         *string    `json:"detail"`
 	Escalated      bool       `json:"escalated"`
 	StatePreserved bool       `json:"state_preserved"`
+	PreKill        *string    `json:"pre_kill"` // what the hook answered that was asked first; nil where none was
 	FiredAt        time.Time  `json:"fired_at"`
 	AskedAt        *time.Time `json:"asked_at"`
 	Deadline       *time.Time `json:"deadline"`

@@ -22,5 +22,9 @@ func fleetTerms(cfg *config.Config, figures *metric.Metrics) (t manager.FleetTer
 	if err != nil {
 		return t, err
 	}
-	return manager.FleetTerms{Keys: keys, Silence: cfg.Fleet.Heartbeat, Validity: cfg.Fleet.Validity, Observe: func(e papers.Enforcement) { figures.Enforced(e.Breach != "") }, Fired: figures.Fired}, nil
+	hooks, err := hookTerms(cfg)
+	return manager.FleetTerms{
+		Keys: keys, Silence: cfg.Fleet.Heartbeat, Validity: cfg.Fleet.Validity, Hooks: hooks,
+		Observe: func(e papers.Enforcement) { figures.Enforced(e.Breach != "") }, Fired: figures.Fired,
+	}, err
 }

@@ -47,6 +47,7 @@ func (inv *invocation) triggerAddCommand() *cobra.Command {
 	var t client.TriggerRequest
 	var threshold, sustained, timeout, cooldown float64
 	var escalate, preserve, disabled bool
+	var hooks triggerHooks
 	var cmd *cobra.Command
 	cmd = inv.asking(&cobra.Command{
 		Use: "add KIND", Short: "Make a trigger",
@@ -69,7 +70,7 @@ func (inv *invocation) triggerAddCommand() *cobra.Command {
 			}
 		}
 		enabled := !disabled
-		t.Enabled, t.Escalate, t.PreserveState = &enabled, &escalate, &preserve
+		t.Enabled, t.Escalate, t.PreserveState, t.Hooks = &enabled, &escalate, &preserve, hooks.asked(cmd)
 		made, err := c.AddTrigger(ctx, t)
 		if err != nil {
 			return err
@@ -88,7 +89,43 @@ func (inv *invocation) triggerAddCommand() *cobra.Command {
 	flags.StringVar(&t.Severity, "severity", "", "low, medium (the default), high or critical")
 	flags.StringVar(&t.Label, "label", "", "what people call it")
 	flags.StringVar(&t.Contract, "contract", "", "only for workers under this contract")
+	hooks.flags(cmd)
 	return cmd
+}
+
+// triggerHooks are the addresses that are called when a trigger fires.
+type triggerHooks struct {
+	preKill, cleanup, notify string
+	timeout                  float64
+}
+
+func (h *triggerHooks) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&h.preKill, "pre-kill", "", "URL that is asked before anything is done, and may abort it")
+	flags.StringVar(&h.cleanup, "cleanup", "", "URL that is told when a worker was killed")
+	flags.StringVar(&h.notify, "notify", "", "URL that is told of every firing, and what came of it")
+	flags.Float64Var(&h.timeout, "hook-timeout", 0, "seconds that pre-kill may take; 5 without it")
+}
+
+// asked is what was said of them, or nil.
+func (h *triggerHooks) asked(cmd *cobra.Command) *client.TriggerHooks {
+	var out client.TriggerHooks
+	some := false
+	for flag, x := range map[string]struct {
+		into **string
+		from *string
+	}{"pre-kill": {&out.PreKill, &h.preKill}, "cleanup": {&out.Cleanup, &h.cleanup}, "notify": {&out.Notify, &h.notify}} {
+		if cmd.Flags().Changed(flag) {
+			*x.into, some = x.from, true
+		}
+	}
+	if cmd.Flags().Changed("hook-timeout") {
+		out.TimeoutSeconds, some = &h.timeout, true
+	}
+	if !some {
+		return nil
+	}
+	return &out
 }
 
 func (inv *invocation) triggerRemoveCommand() *cobra.Command {

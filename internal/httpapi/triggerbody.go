@@ -22,6 +22,28 @@ type AddTriggerBody struct {
 	Escalate         *bool    `json:"escalate_on_timeout,omitempty" doc:"Whether a worker is killed that does not stop in time, or cannot be brought to a stand; true where it is left out."`
 	PreserveState    *bool    `json:"preserve_state,omitempty" doc:"Whether its record and its files are put aside before it is ended; false where it is left out."`
 	CooldownSeconds  *float64 `json:"cooldown_seconds,omitempty" minimum:"0" doc:"How long after any firing at a worker this trigger does nothing to it; 60 where it is left out."`
+
+	Hooks *TriggerHooksBody `json:"hooks,omitempty" doc:"Addresses that are called when it fires."`
+}
+
+// TriggerHooksBody are the hooks of a trigger. What is left out stays.
+type TriggerHooksBody struct {
+	PreKill        *string  `json:"pre_kill,omitempty" maxLength:"2000" doc:"Asked before anything is done to a worker; an answer {\"abort\":true,\"reason\":…} in time keeps it from that. An empty text is none."`
+	Cleanup        *string  `json:"cleanup,omitempty" maxLength:"2000" doc:"Told when a worker was killed."`
+	Notify         *string  `json:"notify,omitempty" maxLength:"2000" doc:"Told that it has fired, and what came of it."`
+	TimeoutSeconds *float64 `json:"timeout_seconds,omitempty" minimum:"0" doc:"How long pre_kill may take from the firing on, at most 30; 5 where it is left out. Who has not answered by then aborts nothing."`
+}
+
+func (b *TriggerHooksBody) change(h *trigger.Hooks) error {
+	if b == nil {
+		return nil
+	}
+	set(&h.PreKill, b.PreKill)
+	set(&h.Cleanup, b.Cleanup)
+	set(&h.Notify, b.Notify)
+	d, err := seconds("hooks.timeout_seconds", b.TimeoutSeconds)
+	set(&h.Timeout, d)
+	return err
 }
 
 // ChangeTriggerBody changes a trigger. What is left out stays.
@@ -36,6 +58,8 @@ type ChangeTriggerBody struct {
 	Escalate         *bool    `json:"escalate_on_timeout,omitempty"`
 	PreserveState    *bool    `json:"preserve_state,omitempty"`
 	CooldownSeconds  *float64 `json:"cooldown_seconds,omitempty" minimum:"0"`
+
+	Hooks *TriggerHooksBody `json:"hooks,omitempty"`
 }
 
 func (b *AddTriggerBody) change(t *trigger.Trigger) error {
@@ -45,7 +69,7 @@ func (b *AddTriggerBody) change(t *trigger.Trigger) error {
 	t.Contract = b.Contract
 	c := ChangeTriggerBody{
 		Label: &b.Label, Threshold: b.Threshold, SustainedSeconds: b.SustainedSeconds, Severity: b.Severity, Enabled: b.Enabled, Strategy: b.Strategy,
-		TimeoutSeconds: b.TimeoutSeconds, Escalate: b.Escalate, PreserveState: b.PreserveState, CooldownSeconds: b.CooldownSeconds,
+		TimeoutSeconds: b.TimeoutSeconds, Escalate: b.Escalate, PreserveState: b.PreserveState, CooldownSeconds: b.CooldownSeconds, Hooks: b.Hooks,
 	}
 	return c.change(t)
 }
@@ -73,7 +97,7 @@ func (b *ChangeTriggerBody) change(t *trigger.Trigger) error {
 		}
 		set(x.into, d)
 	}
-	return nil
+	return b.Hooks.change(&t.Plan.Hooks)
 }
 
 // set changes what something was said about.
@@ -95,13 +119,28 @@ type TriggerRuleBody struct {
 	Escalate         bool    `json:"escalate_on_timeout"`
 	PreserveState    bool    `json:"preserve_state"`
 	CooldownSeconds  float64 `json:"cooldown_seconds"`
+
+	Hooks ShownHooksBody `json:"hooks"`
+}
+
+// ShownHooksBody are the hooks of a trigger as they are shown: an address can be a
+// secret by itself.
+type ShownHooksBody struct {
+	PreKill        *string `json:"pre_kill" doc:"Whose it is, with a part of the address's digest; null is none."`
+	Cleanup        *string `json:"cleanup"`
+	Notify         *string `json:"notify"`
+	TimeoutSeconds float64 `json:"timeout_seconds"`
+}
+
+func hooksBody(h trigger.Hooks) ShownHooksBody {
+	return ShownHooksBody{PreKill: orNull(h.PreKill), Cleanup: orNull(h.Cleanup), Notify: orNull(h.Notify), TimeoutSeconds: h.Timeout.Seconds()}
 }
 
 func ruleBody(t *trigger.Trigger) TriggerRuleBody {
 	return TriggerRuleBody{
 		Kind: string(t.Kind), Label: t.Label, Threshold: t.Threshold, SustainedSeconds: t.Sustained.Seconds(), Severity: string(t.Severity),
 		Strategy: string(t.Plan.Strategy), TimeoutSeconds: t.Plan.Timeout.Seconds(), Escalate: t.Plan.Escalate, PreserveState: t.Plan.Preserve,
-		CooldownSeconds: t.Plan.Cooldown.Seconds(),
+		CooldownSeconds: t.Plan.Cooldown.Seconds(), Hooks: hooksBody(t.Plan.Hooks.Shown()),
 	}
 }
 
@@ -185,6 +224,7 @@ type FiringBody struct {
 	Detail         *string    `json:"detail" doc:"What went wrong."`
 	Escalated      bool       `json:"escalated" doc:"Whether the worker was killed because it would not stop."`
 	StatePreserved bool       `json:"state_preserved"`
+	PreKill        *string    `json:"pre_kill" doc:"What the hook answered that was asked first: allowed, aborted or unanswered; null where none was."`
 	FiredAt        time.Time  `json:"fired_at"`
 	AskedAt        *time.Time `json:"asked_at" doc:"When its work was asked to stop."`
 	Deadline       *time.Time `json:"deadline" doc:"When its work must have stopped."`
@@ -195,7 +235,7 @@ func firingBody(f *trigger.Firing) FiringBody {
 	return FiringBody{
 		ID: f.ID, TriggerID: f.Trigger, Kind: string(f.Kind), Label: f.Label, Severity: string(f.Severity), WorkerID: f.Worker, Value: f.Value,
 		Threshold: f.Threshold, BreachSeconds: f.Lasted.Seconds(), Strategy: string(f.Plan.Strategy), By: f.By, Reason: f.Because(),
-		Outcome: orNull(string(f.Outcome)), Detail: orNull(f.Detail), Escalated: f.Escalated, StatePreserved: f.Preserved, FiredAt: f.At.UTC(),
+		Outcome: orNull(string(f.Outcome)), Detail: orNull(f.Detail), Escalated: f.Escalated, StatePreserved: f.Preserved, PreKill: orNull(f.PreKill), FiredAt: f.At.UTC(),
 		AskedAt: timeOrNull(f.AskedAt), Deadline: timeOrNull(f.Deadline), EndedAt: timeOrNull(f.EndedAt),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trigger"
 	"github.com/aurea-dev/aurea/internal/watchman"
+	"github.com/aurea-dev/aurea/internal/webhook"
 )
 
 // FleetTerms is how the fleet is governed; 0 is a sensible time.
@@ -22,6 +23,8 @@ type FleetTerms struct {
 	// nobody.
 	Observe func(manifest.Enforcement)
 	Fired   func(trigger.Kind, trigger.Outcome)
+	// Hooks is what calls of the hooks of triggers may do.
+	Hooks webhook.Terms
 }
 
 // newGovernor makes the part that governs the fleet.
@@ -43,7 +46,9 @@ func (m *Manager) newGovernor(t FleetTerms) (*governor.Governor, error) {
 
 // newWatchman makes the part that watches the fleet by triggers.
 func (m *Manager) newWatchman(t FleetTerms) *watchman.Watchman {
-	return watchman.New(watchman.Config{Store: m.Store, Fleet: m.Fleet, Sandboxes: m.Keeper, Now: m.Now, Logger: m.Logger, Observe: t.Fired})
+	return watchman.New(watchman.Config{
+		Store: m.Store, Fleet: m.Fleet, Sandboxes: m.Keeper, Hooks: t.Hooks, Leads: func() bool { return m.fence.Load() != 0 }, Now: m.Now, Logger: m.Logger, Observe: t.Fired,
+	})
 }
 
 // fleet forgets workers of the fleet that ended long ago, and what triggers did

@@ -98,6 +98,7 @@ type Tx interface {
 	Fleet() Fleet
 	Triggers() Triggers
 	Firings() Firings
+	Notices() Notices
 	Switches() Switches
 	History() History
 	Audit() Audit

@@ -48,6 +48,18 @@ type Firings interface {
 	Forget(ctx context.Context, before time.Time, most, limit int) (int64, error)
 }
 
+// Notices keeps what hooks of triggers are still to be told.
+type Notices interface {
+	// Put stores one, in place of an earlier one with its id.
+	Put(ctx context.Context, n *trigger.Notice) error
+	// Due returns those whose time has come: the longest due first.
+	Due(ctx context.Context, now time.Time, limit int) ([]trigger.Notice, error)
+	// Drop removes one; it need not be there.
+	Drop(ctx context.Context, id string) error
+	// Trim removes those beyond the newest most, at most limit.
+	Trim(ctx context.Context, most, limit int) (int64, error)
+}
+
 // FiringFilter chooses firings. Zero fields choose all.
 type FiringFilter struct {
 	Owner, Worker, Trigger string

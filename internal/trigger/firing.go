@@ -45,6 +45,8 @@ type Firing struct {
 	Reason    string            `json:"reason,omitempty"` // that they gave
 	At        time.Time         `json:"at"`
 
+	// PreKill is what the hook said that was asked first; "" is that it was not.
+	PreKill string `json:"pre_kill,omitempty"`
 	// Preserved says that what there was of the worker was put aside, or that it
 	// was tried.
 	Preserved bool `json:"preserved,omitempty"`

@@ -95,6 +95,8 @@ type Plan struct {
 	// Cooldown is how long after a firing at a worker this trigger does nothing
 	// to it.
 	Cooldown time.Duration `json:"cooldown_ns"`
+	// Hooks are called when it fires.
+	Hooks Hooks `json:"hooks,omitzero"`
 }
 
 // What is so without a word.
@@ -105,7 +107,7 @@ const (
 
 // DefaultPlan is the plan of a trigger that says nothing else.
 func DefaultPlan() Plan {
-	return Plan{Strategy: Graceful, Timeout: DefaultTimeout, Escalate: true, Cooldown: DefaultCooldown}
+	return Plan{Strategy: Graceful, Timeout: DefaultTimeout, Escalate: true, Cooldown: DefaultCooldown, Hooks: Hooks{Timeout: DefaultHookTimeout}}
 }
 
 // Trigger is one rule.
@@ -174,7 +176,7 @@ func (p *Plan) check() error {
 	case p.Cooldown < 0 || p.Cooldown > maxCooldown:
 		return fault.Field("cooldown_seconds", "must be from 0 to %d", int64(maxCooldown/time.Second))
 	}
-	return nil
+	return p.Hooks.check()
 }
 
 func (t *Trigger) checkThreshold() error {

@@ -36,6 +36,9 @@ func (w *Watchman) act(ctx context.Context, id string) error {
 	if f.By == policy.System().ID && w.Sandboxes.Halted(&box) {
 		return w.putOff(ctx, &f)
 	}
+	if over, err := w.askFirst(ctx, &f); err != nil || over {
+		return err
+	}
 	switch f.Plan.Strategy {
 	case trigger.Quarantine:
 		return w.quarantine(ctx, &f)
@@ -145,7 +148,13 @@ func (w *Watchman) ask(ctx context.Context, f *trigger.Firing, running []live.Ex
 		return err
 	}
 	now := w.now()
-	if err := w.change(ctx, f.ID, func(f *trigger.Firing) { f.AskedAt, f.Deadline = now, now.Add(f.Plan.Timeout) }); err != nil {
+	first := false
+	err := w.change(ctx, f.ID, func(f *trigger.Firing) {
+		if first = f.AskedAt.IsZero(); first {
+			f.AskedAt, f.Deadline = now, now.Add(f.Plan.Timeout)
+		}
+	})
+	if err != nil || !first { // another manager was sooner
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, signalTime)
@@ -230,6 +239,9 @@ func (w *Watchman) finish(ctx context.Context, id string, outcome trigger.Outcom
 			if err := w.renew(ctx, tx, &f); err != nil {
 				return err
 			}
+		}
+		if err := w.tell(ctx, tx, &f); err != nil {
+			return err
 		}
 		return w.note(ctx, tx, &f, "trigger_"+string(outcome), f.EndedAt)
 	})

@@ -118,6 +118,9 @@ func (w *Watchman) add(ctx context.Context, tx store.Tx, f *trigger.Firing) erro
 	if _, err := tx.Firings().Forget(ctx, time.Time{}, MaxFirings, batch); err != nil {
 		return err
 	}
+	if err := w.tell(ctx, tx, f); err != nil {
+		return err
+	}
 	action := "trigger_fired"
 	if !f.Open() {
 		action = "trigger_" + string(f.Outcome)
@@ -143,7 +146,7 @@ func (w *Watchman) note(ctx context.Context, tx store.Tx, f *trigger.Firing, act
 		At: at, Category: audit.KillSwitch, Severity: severity, Action: action, Message: message, Source: "trigger", Actor: f.By, Target: f.Worker,
 		Outcome: outcome, RequestID: audit.RequestOf(ctx), Metadata: map[string]string{
 			"firing": f.ID, "trigger": f.Trigger, "kind": string(f.Kind), "label": f.Label, "strategy": string(f.Plan.Strategy),
-			"value": number(f.Value), "threshold": number(f.Threshold), "escalated": strconv.FormatBool(f.Escalated),
+			"value": number(f.Value), "threshold": number(f.Threshold), "escalated": strconv.FormatBool(f.Escalated), "pre_kill": f.PreKill,
 		},
 	})
 	if err != nil {
@@ -166,6 +169,7 @@ func (w *Watchman) told(ctx context.Context, f *trigger.Firing) {
 	}
 	w.Logger.LogAttrs(ctx, slog.LevelWarn, event, slog.String("worker_id", f.Worker), slog.String("firing", f.ID), slog.String("kind", string(f.Kind)),
 		slog.String("strategy", string(f.Plan.Strategy)), slog.String("reason", f.Because()), slog.String("detail", f.Detail))
+	poke(w.news)
 }
 
 // Report is what came of reporting a value.

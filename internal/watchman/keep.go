@@ -49,6 +49,9 @@ func (w *Watchman) AddTrigger(ctx context.Context, t trigger.Trigger) (trigger.T
 	if err := t.Check(); err != nil {
 		return t, err
 	}
+	if err := w.demandHooks(&t); err != nil {
+		return t, err
+	}
 	err := w.Store.Update(ctx, func(tx store.Tx) error { return w.addIn(ctx, tx, &t) })
 	return t, err
 }
@@ -81,6 +84,9 @@ func (w *Watchman) ChangeTrigger(ctx context.Context, id string, change func(t *
 		}
 		t.UpdatedAt = w.now()
 		if err := t.Check(); err != nil {
+			return err
+		}
+		if err := w.demandHooks(&t); err != nil {
 			return err
 		}
 		if err := tx.Triggers().Put(ctx, &t); err != nil {
@@ -172,17 +178,23 @@ func (w *Watchman) noteRule(ctx context.Context, tx store.Tx, action string, bef
 		At: w.now(), Category: audit.Config, Severity: audit.Warning, Action: action, Source: "trigger", Actor: actor(ctx), Target: one.ID,
 		Message: one.Label, RequestID: audit.RequestOf(ctx),
 	}
-	if before != nil {
-		r.Before, _ = json.Marshal(before) // plain data
-	}
-	if after != nil {
-		r.After, _ = json.Marshal(after)
-	}
+	r.Before, r.After = shown(before), shown(after)
 	if err := tx.Audit().Append(ctx, r); err != nil {
 		return err
 	}
 	data, _ := json.Marshal(map[string]any{"action": action, "kind": one.Kind, "label": one.Label})
 	return tx.Events().Append(ctx, &event.Event{Type: event.FleetTrigger, Version: 1, Entity: "trigger", EntityID: one.ID, Actor: actor(ctx), At: r.At, Data: data})
+}
+
+// shown is a trigger for the audit, which has no secrets; nil is none.
+func shown(t *trigger.Trigger) json.RawMessage {
+	if t == nil {
+		return nil
+	}
+	x := *t
+	x.Plan.Hooks = x.Plan.Hooks.Shown()
+	text, _ := json.Marshal(x) // plain data
+	return text
 }
 
 // Firings lists what triggers did to workers that the caller sees, newest first.

@@ -189,7 +189,7 @@ func (w *Watchman) holdStill(ctx context.Context, sc *scene) {
 		if !s.held() || !s.mine || s.box.Paused != "" && s.Still() {
 			continue
 		}
-		w.begin("still "+id, func() {
+		w.begin("still "+id, w.turns, func() {
 			if err := w.Fleet.HoldStill(ctx, id); err != nil && ctx.Err() == nil {
 				w.Logger.Warn("could not freeze a worker that the law holds; trying again", "worker_id", id, "error", err)
 			}
@@ -227,8 +227,11 @@ func (w *Watchman) tidy(ctx context.Context, sc *scene) error {
 // this manager's is looked up for those few.
 func (w *Watchman) goOn(ctx context.Context, sc *scene) {
 	for i := range sc.open {
-		f := sc.open[i]
-		w.begin(f.ID, func() {
+		f, turns := sc.open[i], w.turns
+		if waits(&f) {
+			turns = w.asks
+		}
+		w.begin(f.ID, turns, func() {
 			if err := w.act(ctx, f.ID); err != nil && ctx.Err() == nil {
 				w.Logger.Error("could not do what a trigger says; trying again", "firing", f.ID, "worker_id", f.Worker, "error", err)
 			}

@@ -31,6 +31,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/store/sqlite"
 	"github.com/aurea-dev/aurea/internal/trigger"
 	"github.com/aurea-dev/aurea/internal/watchman"
+	"github.com/aurea-dev/aurea/internal/webhook"
 )
 
 // server is the PostgreSQL of this package's tests; nil where there is none.
@@ -81,13 +82,18 @@ func onBoth(t *testing.T, test func(t *testing.T, db store.Store)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db, err := postgres.Open(t.Context(), address, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		test(t, db)
+		test(t, openPostgres(t, address))
 	})
+}
+
+func openPostgres(t *testing.T, address string) store.Store {
+	t.Helper()
+	db, err := postgres.Open(t.Context(), address, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }
 
 func openSQLite(t *testing.T) store.Store {
@@ -143,15 +149,20 @@ func (*host) SnapshotSandbox(context.Context, live.SnapshotOrder) (live.Snapshot
 type stage struct {
 	*testing.T
 	*watchman.Watchman
-	gov   *governor.Governor
-	keep  *keeper.Keeper
-	db    store.Store
-	blobs blob.Store
-	keys  *governor.KeyFile
-	host  *host
+	gov    *governor.Governor
+	keep   *keeper.Keeper
+	db     store.Store
+	blobs  blob.Store
+	keys   *governor.KeyFile
+	host   *host
+	hooks  webhook.Terms
+	shared bool   // with another manager
+	id     string // among those that share
+	away   bool   // the worker is connected to the other one
 
 	mu       sync.Mutex
 	clock    time.Time
+	stopped  bool // by a kill switch
 	outcomes []string
 }
 
@@ -169,7 +180,7 @@ func newStage(t *testing.T, db store.Store) *stage {
 	}
 	s := &stage{
 		T: t, db: db, blobs: blobs, keys: keys, host: &host{Boxes: &dispatchtest.Boxes{}, usage: map[string]sandbox.Usage{}},
-		clock: time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC),
+		clock: time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC), hooks: webhook.Terms{Secret: []byte("a secret of some length"), Private: true},
 	}
 	s.restart()
 	c := manifest.Default()
@@ -183,7 +194,10 @@ func newStage(t *testing.T, db store.Store) *stage {
 // restart makes everything of the manager anew, as after kill -9.
 func (s *stage) restart() {
 	s.Helper()
-	s.keep = keeper.New(keeper.Config{Store: s.db, Blobs: s.blobs, Now: s.time, Alone: true, Workers: func() []keeper.Worker {
+	s.keep = keeper.New(keeper.Config{Store: s.db, Blobs: s.blobs, Now: s.time, Alone: !s.shared, ID: s.id, Stops: s.stops, Workers: func() []keeper.Worker {
+		if s.away {
+			return nil
+		}
 		return []keeper.Worker{{ID: "w", Drivers: []string{"memory"}, Host: s.host}}
 	}})
 	keep := s.keep
@@ -196,7 +210,7 @@ func (s *stage) restart() {
 	if err := s.gov.Publish(context.Background()); err != nil {
 		s.Fatal(err)
 	}
-	s.Watchman = watchman.New(watchman.Config{Store: s.db, Fleet: s.gov, Sandboxes: s.keep, Now: s.time, Observe: func(k trigger.Kind, o trigger.Outcome) {
+	s.Watchman = watchman.New(watchman.Config{Store: s.db, Fleet: s.gov, Sandboxes: s.keep, Hooks: s.hooks, Now: s.time, Observe: func(k trigger.Kind, o trigger.Outcome) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.outcomes = append(s.outcomes, string(k)+" "+string(o))
@@ -207,6 +221,22 @@ func (s *stage) time() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clock
+}
+
+// stops is what a kill switch says to sandboxes.
+func (s *stage) stops(sandbox.Subject) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return fault.New(fault.Unavailable, "the kill switch is engaged").WithCode("KILL_SWITCH")
+	}
+	return nil
+}
+
+func (s *stage) engage(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = on
 }
 
 func (s *stage) pass(d time.Duration) {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/service"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trigger"
+	"github.com/aurea-dev/aurea/internal/webhook"
 )
 
 // Fleet is who has done what a trigger says.
@@ -49,8 +51,12 @@ type Config struct {
 	Store     store.Store
 	Fleet     Fleet
 	Sandboxes Sandboxes
-	Now       func() time.Time
-	Logger    *slog.Logger
+	// Hooks is what calls of hooks may do.
+	Hooks webhook.Terms
+	// Leads says whether this manager tells hooks what they are to be told.
+	Leads  func() bool
+	Now    func() time.Time
+	Logger *slog.Logger
 	// Observe is told of what came of each firing; nil is nobody.
 	Observe func(trigger.Kind, trigger.Outcome)
 }
@@ -58,6 +64,7 @@ type Config struct {
 const (
 	rhythm      = time.Second // between looks
 	together    = 16          // workers that are measured, or acted upon, at a time
+	asking      = 64          // hooks that are waited for at a time
 	measureTime = 2 * time.Second
 	signalTime  = 5 * time.Second
 	// patience is how long an end that fails is tried again before the firing
@@ -73,8 +80,11 @@ const (
 type Watchman struct {
 	Config
 	meters meters
+	client *http.Client // of hooks
 	turns  chan struct{}
+	asks   chan struct{} // turns of those who wait for a hook, and keep nobody else from acting
 	wake   chan struct{}
+	news   chan struct{} // one token: there is something to tell
 
 	life service.Life
 
@@ -87,22 +97,21 @@ var errStopped = errors.New("the manager is stopping")
 
 // New makes a Watchman. It looks by itself after Start.
 func New(cfg Config) *Watchman {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	service.Supply(&cfg.Now, &cfg.Leads, &cfg.Logger)
 	if cfg.Observe == nil {
 		cfg.Observe = func(trigger.Kind, trigger.Outcome) {}
 	}
-	return &Watchman{Config: cfg, meters: meters{}, turns: make(chan struct{}, together), wake: make(chan struct{}, 1), busy: map[string]bool{}}
+	return &Watchman{
+		Config: cfg, meters: meters{}, client: cfg.Hooks.Client(), turns: make(chan struct{}, together), asks: make(chan struct{}, asking),
+		wake: make(chan struct{}, 1), news: make(chan struct{}, 1), busy: map[string]bool{},
+	}
 }
 
 // Start begins to look after the fleet.
 func (w *Watchman) Start(ctx context.Context) error {
 	w.life.Begin(policy.With(ctx, policy.System()))
 	w.life.Go(w.run)
+	w.life.Go(w.deliver) //nolint:contextcheck // in the life that has just begun
 	return nil
 }
 
@@ -134,9 +143,11 @@ func (w *Watchman) run(ctx context.Context) {
 func (w *Watchman) Settle() { w.acts.Wait() }
 
 // soon makes the next look come at once.
-func (w *Watchman) soon() {
+func (w *Watchman) soon() { poke(w.wake) }
+
+func poke(c chan struct{}) {
 	select {
-	case w.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default: // it comes already
 	}
 }
@@ -144,8 +155,9 @@ func (w *Watchman) soon() {
 // now is the time, as exactly as it is kept.
 func (w *Watchman) now() time.Time { return w.Now().UTC().Truncate(time.Microsecond) }
 
-// begin does something aside, unless somebody here is at that name already.
-func (w *Watchman) begin(name string, do func()) {
+// begin does something aside, in its turn, unless somebody here is at that name
+// already.
+func (w *Watchman) begin(name string, turns chan struct{}, do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy[name] {
@@ -153,9 +165,9 @@ func (w *Watchman) begin(name string, do func()) {
 	}
 	w.busy[name] = true
 	w.acts.Go(func() {
-		w.turns <- struct{}{}
+		turns <- struct{}{}
 		defer func() {
-			<-w.turns
+			<-turns
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			delete(w.busy, name)

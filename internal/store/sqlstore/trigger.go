@@ -36,6 +36,9 @@ func (t *Tx) Triggers() store.Triggers { return triggers{t} }
 // Firings implements store.Tx.
 func (t *Tx) Firings() store.Firings { return firings{t} }
 
+// Notices implements store.Tx.
+func (t *Tx) Notices() store.Notices { return notices{t} }
+
 type triggers struct{ *Tx }
 
 // scanBody scans a row of one column that is a thing as JSON.

@@ -71,6 +71,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"the fleet is listed and counted", testFleetLists},
 		{"triggers are kept with who is in breach of them", testTriggers},
 		{"what triggers did is kept", testFirings},
+		{"what hooks are to be told is kept", testNotices},
 		{"the commands of the fleet are counted", testFleetCommands},
 		{"the kill switch stays engaged until it is released", testSwitches},
 		{"ended sandboxes are forgotten", testForgetSandboxes},

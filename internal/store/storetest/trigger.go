@@ -15,7 +15,10 @@ import (
 
 func testTriggers(t *testing.T, db Database) {
 	ctx, s := t.Context(), open(t, db)
-	plan := trigger.Plan{Strategy: trigger.Suspend, Timeout: 1, Escalate: true, Preserve: true, Cooldown: 1 << 40}
+	plan := trigger.Plan{
+		Strategy: trigger.Suspend, Timeout: 1, Escalate: true, Preserve: true, Cooldown: 1 << 40,
+		Hooks: trigger.Hooks{PreKill: odd, Cleanup: odd, Notify: odd, Timeout: 3},
+	}
 	x := trigger.Trigger{
 		ID: "id " + odd, Kind: trigger.Errors, Label: odd, Threshold: 0.15, Sustained: time.Second, Severity: manifest.High, Enabled: true,
 		Contract: odd, Preset: odd, Plan: plan, CreatedAt: moment(2), UpdatedAt: moment(3),
@@ -125,6 +128,43 @@ func testFirings(t *testing.T, db Database) {
 	forget(3, 3, 1)
 	forget(1, 1, 1)
 	ids("left", "4 1 ", list(store.FiringFilter{}))
+}
+
+func testNotices(t *testing.T, db Database) {
+	ctx, s := t.Context(), open(t, db)
+	put := func(n trigger.Notice) {
+		t.Helper()
+		update(t, s, func(tx store.Tx) error { return tx.Notices().Put(ctx, &n) })
+	}
+	due := func(now, limit int) []trigger.Notice {
+		t.Helper()
+		return view(t, s, func(tx store.Tx) ([]trigger.Notice, error) { return tx.Notices().Due(ctx, moment(now), limit) })
+	}
+	one := trigger.Notice{ID: "1", Firing: odd, Event: odd, URL: "https://example.org/" + odd, Body: []byte(`{"a":"` + odd + `"}`), NextAt: moment(2)}
+	two, three := trigger.Notice{ID: "2", NextAt: moment(1), Body: []byte{}}, trigger.Notice{ID: "3", NextAt: moment(9), Body: []byte{}}
+	for _, n := range []trigger.Notice{one, two, three} {
+		put(n)
+	}
+	equal(t, "the longest due first", due(2, 9), []trigger.Notice{two, one})
+	equal(t, "some", due(9, 1), []trigger.Notice{two})
+	two.Tries, two.NextAt = 3, moment(5)
+	put(two)
+	equal(t, "after a try", due(5, 9), []trigger.Notice{one, two})
+	for range 2 {
+		update(t, s, func(tx store.Tx) error { return tx.Notices().Drop(ctx, "1") })
+	}
+	equal(t, "without one", due(9, 9), []trigger.Notice{two, three})
+	trim := func(most, want int) {
+		t.Helper()
+		update(t, s, func(tx store.Tx) error {
+			n, err := tx.Notices().Trim(ctx, most, 9)
+			equal(t, "trimmed", n, int64(want))
+			return err
+		})
+	}
+	trim(2, 0)
+	trim(1, 1)
+	equal(t, "the newest is left", due(9, 9), []trigger.Notice{three})
 }
 
 func testFleetCommands(t *testing.T, db Database) {
