@@ -3,6 +3,7 @@ package governor
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/manifest"
@@ -99,6 +100,9 @@ func (g *Governor) spawning(ctx context.Context, tx store.Tx, c *manifest.Contra
 	return parent, g.parentMay(c, parent, parentID)
 }
 
+// clockSlack is how far the clocks of managers may be apart.
+const clockSlack = time.Minute
+
 // parentMay checks whether a parent may have another child now.
 func (g *Governor) parentMay(c *manifest.Contract, parent *manifest.Worker, id string) error {
 	now := g.now()
@@ -108,7 +112,10 @@ func (g *Governor) parentMay(c *manifest.Contract, parent *manifest.Worker, id s
 	if !parent.ExpiresAt.IsZero() && !parent.ExpiresAt.After(now) {
 		return deny(DenyUnknownParent, "The time of the worker %s is over.", id)
 	}
-	if wait := parent.SpawnedAt.Add(c.Cooldown).Sub(now); !parent.SpawnedAt.IsZero() && wait > 0 {
+	// A time that lies far ahead is of a clock that was set back since, and nobody
+	// waits for as long as that; managers whose clocks differ do.
+	back := parent.SpawnedAt.Sub(now) > max(c.Cooldown, clockSlack)
+	if wait := parent.SpawnedAt.Add(c.Cooldown).Sub(now); !parent.SpawnedAt.IsZero() && wait > 0 && !back {
 		return deny(DenyCooldown, "The worker %s had a child just now, and may have another in %s.", id, wait).Retry(wait)
 	}
 	if parent.Manifest.Depth+1 > c.MaxDepth {

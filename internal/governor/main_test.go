@@ -100,7 +100,12 @@ func openPostgres(t sqlitetest.T) store.Store {
 	if err != nil {
 		t.Fatalf("make a database: %v", err)
 	}
-	db, err := postgres.Open(ctx, address, slog.New(slog.DiscardHandler))
+	return openPostgresAt(t, address)
+}
+
+func openPostgresAt(t sqlitetest.T, address string) store.Store {
+	t.Helper()
+	db, err := postgres.Open(context.Background(), address, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatalf("open the database: %v", err)
 	}

@@ -26,6 +26,7 @@ const (
 // tend looks after the fleet until ctx ends.
 func (g *Governor) tend(ctx context.Context) {
 	begun, reaped := g.now(), g.now()
+	var listening attention
 	service.Every(ctx, rhythm, func() {
 		if !g.Leads() {
 			return
@@ -36,14 +37,35 @@ func (g *Governor) tend(ctx context.Context) {
 			before = begun // what is older is an earlier life's
 		}
 		g.Sweep(ctx, before)
-		if now.Sub(reaped) >= reapEvery {
-			reaped = now
+		listened := now.Sub(listening.at(now))
+		if now.Sub(reaped) < reapEvery && !now.Before(reaped) {
+			return
+		}
+		reaped = now
+		if listened >= g.Silence {
 			if _, err := g.Reap(ctx, 0); err != nil && ctx.Err() == nil {
 				g.Logger.Error("could not reap silent workers", "error", err)
 			}
-			g.forget(ctx)
 		}
+		g.forget(ctx)
 	})
+}
+
+// attention is since when somebody listens without a break. Who does not cannot
+// say that others were silent: after a start, a stall of the whole machine, or a
+// clock that was set, everybody has all of their time to speak.
+type attention struct{ since, last time.Time }
+
+// gap is the longest time between two looks that is no break.
+const gap = 10 * rhythm
+
+// at notes that somebody listens at a time, and returns since when.
+func (a *attention) at(now time.Time) time.Time {
+	if a.last.IsZero() || now.Before(a.last) || now.Sub(a.last) > gap {
+		a.since = now
+	}
+	a.last = now
+	return a.since
 }
 
 // Sweep ends what has no right to be there any more: those whose time is over,

@@ -124,6 +124,9 @@ func (g *Governor) PutContract(ctx context.Context, c manifest.Contract) (manife
 		c.Version, c.CreatedAt, c.UpdatedAt = old.Version+1, now, now
 		if err == nil {
 			c.CreatedAt = old.CreatedAt
+			if err := demandProject(ctx, tx, &old, &c); err != nil {
+				return err
+			}
 		}
 		if err := tx.Contracts().Put(ctx, &c); err != nil {
 			return err
@@ -136,6 +139,20 @@ func (g *Governor) PutContract(ctx context.Context, c manifest.Contract) (manife
 		return tx.Events().Append(ctx, &event.Event{Type: event.FleetContract, Version: 1, Entity: "contract", EntityID: c.Name, Actor: actor(ctx), At: now})
 	})
 	return c, err
+}
+
+// demandProject refuses to carry a contract to another project while it has
+// workers: their sandboxes bear the project's label, by which a kill switch finds
+// them.
+func demandProject(ctx context.Context, tx store.Tx, old, c *manifest.Contract) error {
+	if old.ProjectID == c.ProjectID {
+		return nil
+	}
+	n, err := tx.Fleet().Count(ctx, c.Name, manifest.Launching, manifest.Running, manifest.Ending)
+	if err == nil && n > 0 {
+		err = fault.New(fault.Conflict, "The contract %s has %d workers of the project %d; end them before it is for another, or make a new contract.", c.Name, n, old.ProjectID).WithCode("contract_in_use")
+	}
+	return err
 }
 
 // ManifestKeys lists the keys that papers are checked against; signing is the

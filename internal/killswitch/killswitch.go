@@ -40,6 +40,10 @@ const (
 // ProjectLabel is the label by which a sandbox belongs to a project.
 const ProjectLabel = "project"
 
+// WorkerLabel is the label by which a sandbox is that of a member of the fleet: one
+// that is being made is known by it before anybody knows its id.
+const WorkerLabel = "aurea.fleet.worker"
+
 // Bounds of a switch.
 const (
 	MaxReason  = 1000
@@ -125,8 +129,9 @@ func (s *Switch) Covers(x sandbox.Subject) bool {
 		got, there := x.Labels[key]
 		return there && got == value
 	case Subtree:
-		return x.ID != "" && (x.ID == s.Root || slices.Contains(s.Members, x.ID)) ||
-			x.Parent != "" && (x.Parent == s.Root || slices.Contains(s.Members, x.Parent))
+		return slices.ContainsFunc([]string{x.ID, x.Parent, x.Labels[WorkerLabel]}, func(id string) bool {
+			return id != "" && (id == s.Root || slices.Contains(s.Members, id))
+		})
 	}
 	return true // a scope that this version does not know stops, rather than not
 }

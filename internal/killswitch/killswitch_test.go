@@ -38,7 +38,7 @@ func TestWhatIsASwitch(t *testing.T) {
 
 func TestWhatASwitchCovers(t *testing.T) {
 	t.Parallel()
-	box := sandbox.Subject{ID: "b2", Parent: "b1", Project: 7, Labels: map[string]string{"team": "red", "project": "8"}}
+	box := sandbox.Subject{ID: "b2", Parent: "b1", Project: 7, Labels: map[string]string{"team": "red", "project": "8", killswitch.WorkerLabel: "f1"}}
 	for _, c := range []struct {
 		s      killswitch.Switch
 		covers bool
@@ -54,6 +54,9 @@ func TestWhatASwitchCovers(t *testing.T) {
 		{killswitch.Switch{Scope: killswitch.Subtree, Root: "b1"}, true},
 		{killswitch.Switch{Scope: killswitch.Subtree, Root: "b0", Members: []string{"b0", "b1"}}, true},
 		{killswitch.Switch{Scope: killswitch.Subtree, Root: "b3"}, false},
+		{killswitch.Switch{Scope: killswitch.Subtree, Root: "f1"}, true},
+		{killswitch.Switch{Scope: killswitch.Subtree, Root: "f0", Members: []string{"f0", "f1"}}, true},
+		{killswitch.Switch{Scope: killswitch.Subtree, Root: "f2"}, false},
 		{killswitch.Switch{Scope: "of a later version"}, true},
 	} {
 		if got := c.s.Covers(box); got != c.covers {

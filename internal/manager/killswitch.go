@@ -139,7 +139,9 @@ func (m *Manager) EngageSwitch(ctx context.Context, one killswitch.Switch) (kill
 	}
 	// Whoever asked may hang up: what was begun is brought to its end.
 	ctx = context.WithoutCancel(ctx)
-	m.findMembers(ctx, &one)
+	if err := m.findMembers(ctx, &one); err != nil {
+		return killswitch.Report{}, err
+	}
 	m.switches.put(one)
 	report := killswitch.Report{Switch: one}
 	if err := m.persist(ctx, one); err != nil {
@@ -317,8 +319,12 @@ func (m *Manager) ReleaseSwitch(ctx context.Context, level killswitch.Level, id,
 			if _, err := tx.Switches().Engage(ctx, &release[i]); err != nil {
 				return err
 			}
-			if _, err := tx.Switches().Release(ctx, release[i].ID, c.ID, reason, asked.At); err != nil {
+			released, err := tx.Switches().Release(ctx, release[i].ID, c.ID, reason, asked.At)
+			if err != nil {
 				return err
+			}
+			if !released { // another was sooner, and has said so
+				continue
 			}
 			if err := m.noteSwitch(ctx, tx, event.SwitchReleased, &release[i], c.ID, reason); err != nil {
 				return err

@@ -175,6 +175,31 @@ func recorded(t *testing.T, m *Manager) {
 	}
 }
 
+// TestTwoDirectorsReleaseASwitchOnce: both may be told that it is released, and the
+// record says once by whom.
+func TestTwoDirectorsReleaseASwitchOnce(t *testing.T) {
+	t.Parallel()
+	m := started(t)
+	for range 5 {
+		if _, err := m.EngageSwitch(local(), killswitch.Switch{Level: killswitch.Kill, Scope: killswitch.All, Reason: "fire"}); err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				if _, err := m.ReleaseSwitch(local(), killswitch.Kill, "", "it is out"); err != nil && fault.CodeOf(err) != "not_engaged" {
+					t.Errorf("release: %v", err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	events, err := m.Events(local(), event.Filter{Types: []event.Type{event.SwitchReleased}}, 99)
+	if err != nil || len(events) != 5 {
+		t.Errorf("%d releases are told: %v", len(events), err)
+	}
+}
+
 func TestTheKillSwitchOfAProject(t *testing.T) {
 	t.Parallel()
 	m := started(t)

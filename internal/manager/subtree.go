@@ -4,18 +4,21 @@ import (
 	"context"
 	"strconv"
 
+	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/killswitch"
+	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
 // findMembers finds the sandboxes of a subtree: forks below a sandbox, and those
 // of the members of the fleet below one. What cannot be found is known by its
-// parents all the same.
-func (m *Manager) findMembers(ctx context.Context, one *killswitch.Switch) {
+// parents all the same. A subtree of more than a switch can name is refused: it
+// would stop a part of it, and say that it was all.
+func (m *Manager) findMembers(ctx context.Context, one *killswitch.Switch) error {
 	if one.Scope != killswitch.Subtree {
-		return
+		return nil
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, persistTime, errSlowStore)
 	defer cancel()
@@ -31,30 +34,64 @@ func (m *Manager) findMembers(ctx context.Context, one *killswitch.Switch) {
 	known := map[string]bool{one.Root: true}
 	for i := 0; i < len(members); i++ {
 		for _, child := range below[members[i]] {
-			if !known[child] && len(members) < killswitch.MaxMembers {
+			if !known[child] {
 				known[child] = true
 				members = append(members, child)
 			}
 		}
 	}
+	if len(members) > killswitch.MaxMembers {
+		return fault.New(fault.Exhausted, "Below %.40q are more than the %d that a switch can name; engage one for all, or for the label %s of their contract.", one.Root, killswitch.MaxMembers, governor.LabelContract).WithCode("subtree_too_large")
+	}
 	one.Members = members
+	return nil
 }
 
-// fleetBelow adds who is whose child in the fleet, and whose sandbox.
+// fleetBelow adds who is whose child in the fleet, and whose sandbox: of those who
+// are there, through those above them who may have ended long ago.
 func (m *Manager) fleetBelow(ctx context.Context, below map[string][]string) error {
 	return m.Store.View(ctx, func(tx store.Tx) error {
-		list, err := tx.Fleet().List(ctx, store.FleetFilter{Limit: killswitch.MaxMembers})
+		list, err := tx.Fleet().List(ctx, store.FleetFilter{
+			States: []manifest.State{manifest.Launching, manifest.Running, manifest.Ending}, Limit: manifest.MaxReplicas,
+		})
+		known := map[string]bool{}
 		for i := range list {
-			w := &list[i]
-			if parent := w.Manifest.ParentID; parent != "" {
-				below[parent] = append(below[parent], w.ID())
-			}
+			known[list[i].ID()] = true
+		}
+		for i := range list {
+			w := list[i]
 			if w.Sandbox != "" {
 				below[w.ID()] = append(below[w.ID()], w.Sandbox)
+			}
+			if err == nil {
+				err = climb(ctx, tx, w, known, below)
 			}
 		}
 		return err
 	})
+}
+
+// climb adds whose child a worker is, and whose its parent is, up to one who is
+// known: that one climbs by itself, or has.
+func climb(ctx context.Context, tx store.Tx, w manifest.Worker, known map[string]bool, below map[string][]string) (err error) {
+	for range manifest.MaxDepth + 1 {
+		parent := w.Manifest.ParentID
+		if parent == "" {
+			return nil
+		}
+		below[parent] = append(below[parent], w.ID())
+		if known[parent] {
+			return nil
+		}
+		known[parent] = true
+		if w, err = tx.Fleet().Get(ctx, parent); fault.Is(err, fault.NotFound) {
+			return nil // it was forgotten
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forksBelow adds which open sandbox is a fork of which.
