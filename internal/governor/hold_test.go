@@ -8,6 +8,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/governor"
+	"github.com/aurea-dev/aurea/internal/keeper"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -68,6 +69,37 @@ func TestNobodyLetsASuspendedWorkerGoOn(t *testing.T) {
 			stop()
 			if err != nil || x.Suspended() || s.frozen(w) {
 				t.Fatalf("revived, and its host says it stands %t: %v", s.frozen(w), err)
+			}
+		}
+	})
+}
+
+// TestTwoManagersHoldOneWorker is the same with another manager over the same
+// database, which reaches the same host and takes no turns with the first: what was
+// decided there a moment before may still be done, and is undone at once.
+func TestTwoManagersHoldOneWorker(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, db store.Store) {
+		s := newStage(t, db)
+		s.contract(func(*manifest.Contract) {})
+		w := s.start("")
+		other := keeper.New(keeper.Config{Store: db, Blobs: s.blobs, Now: s.clock, Workers: s.workers})
+		law := governor.New(governor.Config{Store: db, Sandboxes: other, Blobs: s.blobs, Keys: s.keys, Now: s.clock})
+		for range 5 {
+			stop := crowd(3, func() {
+				_, _ = other.PauseSandbox(me(), w.Sandbox, live.Frozen)
+				_, _ = other.ResumeSandbox(me(), w.Sandbox)
+			})
+			_, err := s.Suspend(me(), w.ID(), "enough")
+			stop()
+			if x := s.worker(w.ID()); err != nil || !x.Suspended() || !s.frozen(w) {
+				t.Fatalf("suspended %t, and its host says %t: %v", x.Suspended(), s.frozen(w), err)
+			}
+			stop = crowd(3, func() { _ = law.HoldStill(me(), w.ID()) })
+			_, err = s.Revive(me(), w.ID(), "looked at it")
+			stop()
+			if x := s.worker(w.ID()); err != nil || x.Suspended() || s.frozen(w) {
+				t.Fatalf("suspended %t, and its host says %t: %v", x.Suspended(), s.frozen(w), err)
 			}
 		}
 	})

@@ -77,12 +77,19 @@ func (k *Keeper) HoldSandbox(ctx context.Context, id string) (held bool, err err
 	if err != nil || by == "" {
 		return false, err
 	}
-	// Its host is asked in any case: what is written down may be of before.
-	if s.Paused != "" {
-		return true, host.PauseSandbox(ctx, id)
+	if s.Paused == "" {
+		s, err = k.pause(ctx, &s, host, live.Frozen)
+	} else { // its host is asked in any case: what is written down may be of before
+		err = host.PauseSandbox(ctx, id)
 	}
-	_, err = k.pause(ctx, &s, host, live.Frozen)
-	return err == nil, err
+	if err != nil {
+		return false, err
+	}
+	// Another manager may have let it go on since the law was asked.
+	if _, by, err = k.member(ctx, &s); err == nil && by == "" {
+		_, err = k.goOn(ctx, &s, host)
+	}
+	return err == nil && by != "", err
 }
 
 // Halted reports whether a kill switch stands against a sandbox.

@@ -2,7 +2,9 @@ package keeper
 
 import (
 	"context"
+	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/event"
@@ -58,18 +60,33 @@ func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, er
 	}
 	defer give()
 	s, host, err := k.free(ctx, id)
-	if err != nil || s.Paused == "" {
+	if err != nil || s.Paused == "" && !strings.HasPrefix(s.Name, live.FleetName) {
 		return s, err
 	}
 	if err := k.demandFree(ctx, &s); err != nil {
 		return s, err
 	}
-	made, err := host.ResumeSandbox(ctx, id)
+	return k.goOn(ctx, &s, host)
+}
+
+// goOn lets a sandbox go on that stands still, unless the law holds it by then:
+// another manager may have said so since it was looked at.
+//
+// Preconditions: the caller has its turn.
+func (k *Keeper) goOn(ctx context.Context, s *live.Sandbox, host hosting) (live.Sandbox, error) {
+	made, err := host.ResumeSandbox(ctx, s.ID)
 	if err != nil {
-		return s, err
+		return *s, err
 	}
 	// Who asked may hang up: it goes on, and that is written down.
-	return k.alter(context.WithoutCancel(ctx), id, event.SandboxResumed, map[string]any{"mode": s.Paused, "generation": s.Generation}, func(s *live.Sandbox, now time.Time) error {
+	ctx = context.WithoutCancel(ctx)
+	if err := k.demandFree(ctx, s); err != nil {
+		return *s, errors.Join(err, host.PauseSandbox(ctx, s.ID))
+	}
+	if s.Paused == "" { // a worker of the fleet, whose host was asked in any case, as in HoldSandbox
+		return *s, nil
+	}
+	return k.alter(ctx, s.ID, event.SandboxResumed, map[string]any{"mode": s.Paused, "generation": s.Generation}, func(s *live.Sandbox, now time.Time) error {
 		s.Paused, s.Made.Enforced = "", made.Enforced
 		s.Deadline = deadline(s.Spec.TTL, now)
 		return nil
@@ -100,7 +117,11 @@ func (k *Keeper) RestoreSandbox(ctx context.Context, id, snapshot string) (live.
 	if err != nil {
 		return s, err
 	}
-	return k.alter(context.WithoutCancel(ctx), id, event.SandboxRestored, map[string]any{"snapshot": snap.ID, "generation": snap.Generation}, func(s *live.Sandbox, _ time.Time) error {
+	ctx = context.WithoutCancel(ctx)
+	if err := k.demandFree(ctx, &s); err != nil { // as in goOn
+		return s, errors.Join(err, host.PauseSandbox(ctx, id))
+	}
+	return k.alter(ctx, id, event.SandboxRestored, map[string]any{"snapshot": snap.ID, "generation": snap.Generation}, func(s *live.Sandbox, _ time.Time) error {
 		s.Paused, s.Generation, s.Made.Enforced = "", max(s.Generation, snap.Generation), made.Enforced
 		return nil
 	})
