@@ -38,6 +38,7 @@ type Run struct {
 	Driver           string            `json:"driver,omitempty"`
 	Image            string            `json:"image,omitempty"`
 	Webhook          string            `json:"webhook,omitempty"` // of one that is queued
+	ProjectID        int64             `json:"project_id,omitempty"`
 }
 
 // RunResult is what a run came to.
@@ -112,6 +113,7 @@ type RunState struct {
 	Verdict   *string    `json:"verdict"`
 	ExitCode  *int       `json:"exit_code"`
 	Reason    *string    `json:"reason"`
+	ProjectID *int64     `json:"project_id"`
 	CreatedAt time.Time  `json:"created_at"`
 	StartedAt *time.Time `json:"started_at"`
 	EndedAt   *time.Time `json:"ended_at"`

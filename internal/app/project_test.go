@@ -132,6 +132,9 @@ func TestNobodyMakesThingsInAnotherProject(t *testing.T) {
 		{"outside", "POST", "/api/v1/sandboxes", `{"labels":{"project":"07"}}`},
 		{"outside", "POST", "/api/v1/sessions", `{"project_id":"8"}`},
 		{"outside", "POST", "/api/v1/sessions", `{"project_id":"a word"}`},
+		{"outside", "POST", "/run", `{"code":"1","project_id":8}`},
+		{"outside", "POST", "/api/v1/runs", `{"runs":[{"code":"1"},{"code":"1","project_id":8}]}`},
+		{"outside", "GET", "/runs?project_id=8", ""},
 		{"outside", "GET", "/jobs?project_id=8", ""},
 		{"outside", "GET", "/events?project_id=8", ""},
 		{"outside", "GET", "/api/v1/sessions?project_id=8", ""},
@@ -192,7 +195,7 @@ func TestWhatAKeyMakesBelongsToItsProject(t *testing.T) {
 			t.Errorf("%s shows the key of the project only %v", path, mine)
 		}
 		for _, x := range mine {
-			if x.ProjectID != 7 && path != "/api/v1/runs" {
+			if x.ProjectID != 7 {
 				t.Errorf("%s shows what is of project %d", path, x.ProjectID)
 			}
 		}

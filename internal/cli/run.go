@@ -33,6 +33,7 @@ type runFlags struct {
 	language, image, driver, memory, timeout, stdin, save string
 	cpus                                                  float64
 	files, env                                            []string
+	project                                               int64
 	writable, raw                                         bool
 }
 
@@ -68,6 +69,7 @@ func (inv *invocation) runCommand() *cobra.Command {
 	flags.StringVar(&f.driver, "driver", "", "how its sandbox is made")
 	flags.StringVar(&f.stdin, "stdin", "", "a file that is its standard input; - is ours")
 	flags.StringVar(&f.save, "artifacts", "", "folder to put what it leaves in its artifacts folder")
+	flags.Int64Var(&f.project, "project", 0, "the project that it belongs to")
 	flags.BoolVar(&f.writable, "writable", false, "let it change its own code and files")
 	flags.BoolVar(&f.raw, "raw", false, "print every byte, also on a terminal")
 	return cmd
@@ -125,7 +127,7 @@ func (inv *invocation) readRequest(cmd *cobra.Command, f runFlags, args []string
 		return client.Run{}, err
 	}
 	r := client.Run{
-		Code: code, Language: f.language, Args: args[1:], Image: f.image, Driver: f.driver, CPULimit: f.cpus, MemoryLimit: f.memory,
+		Code: code, Language: f.language, Args: args[1:], Image: f.image, Driver: f.driver, CPULimit: f.cpus, MemoryLimit: f.memory, ProjectID: f.project,
 	}
 	if r.Language == "" {
 		if r.Language, err = languageOf(cmd, args[0], code); err != nil {

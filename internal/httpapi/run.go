@@ -227,6 +227,7 @@ type RunStateBody struct {
 	ExitCode   *int        `json:"exit_code"`
 	Reason     *string     `json:"reason" doc:"Why it was cancelled or failed."`
 	Webhook    *string     `json:"webhook"`
+	ProjectID  *int64      `json:"project_id" doc:"The project that it belongs to."`
 	CreatedAt  time.Time   `json:"created_at"`
 	StartedAt  *time.Time  `json:"started_at"`
 	EndedAt    *time.Time  `json:"ended_at"`
@@ -240,6 +241,9 @@ func (a *API) runBody(x *run.Run) RunStateBody {
 		RunID: x.ID, Status: x.State, Language: x.Language, CodeSHA256: x.CodeSHA256, Timeout: int64(x.Timeout / time.Second), Sync: x.Sync,
 		Attempt: x.Attempt, WorkerID: orNull(x.Worker), Verdict: orNull(string(x.Verdict)), Reason: orNull(x.Reason), Webhook: orNull(x.Webhook),
 		CreatedAt: x.CreatedAt.UTC(), StartedAt: timeOrNull(x.StartedAt), EndedAt: timeOrNull(x.EndedAt),
+	}
+	if x.Project != 0 {
+		b.ProjectID = &x.Project
 	}
 	if x.Result != nil {
 		code := exitCode(x.Result)
@@ -303,9 +307,10 @@ func (a *API) submitRuns(ctx context.Context, in *submitRunsInput) (*submitRunsO
 
 type listRunsInput struct {
 	Exchange
-	Status string `query:"status" doc:"Only runs in this state, in any case." example:"QUEUED"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most so many."`
-	Cursor string `query:"cursor" maxLength:"100" doc:"Where to go on, from the Link header of the page before."`
+	Status  string `query:"status" doc:"Only runs in this state, in any case." example:"QUEUED"`
+	Project int64  `query:"project_id" minimum:"0" doc:"Only runs of this project."`
+	Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"At most so many."`
+	Cursor  string `query:"cursor" maxLength:"100" doc:"Where to go on, from the Link header of the page before."`
 }
 
 type listRunsOutput struct {
@@ -314,7 +319,7 @@ type listRunsOutput struct {
 }
 
 func (a *API) listRuns(ctx context.Context, in *listRunsInput) (*listRunsOutput, error) {
-	f := store.RunFilter{Limit: in.Limit + 1} // one more, to know whether there is another page
+	f := store.RunFilter{Project: in.Project, Limit: in.Limit + 1} // one more, to know whether there is another page
 	if in.Status != "" {
 		f.State = run.State(strings.ToUpper(in.Status))
 		if !f.State.Valid() {

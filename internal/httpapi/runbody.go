@@ -33,6 +33,7 @@ type RunBody struct {
 	Image            string        `json:"image,omitempty" doc:"What the sandbox starts from; the worker's own where it is left out."`
 	Limits           RunLimitsBody `json:"limits,omitempty" doc:"Further limits; 0 is the worker's own."`
 	Webhook          string        `json:"webhook,omitempty" maxLength:"2000" doc:"A URL that is told of the end; only for runs that nobody waits for."`
+	ProjectID        int64         `json:"project_id,omitempty" minimum:"0" doc:"The project that it belongs to; where it is left out that of the key, if it is narrowed to one."`
 }
 
 // RunLimitsBody are limits that have no field of their own.
@@ -50,7 +51,7 @@ func (b *RunBody) request() (run.Request, *fault.Error) {
 	}
 	r := run.Request{
 		Code: b.Code, Language: b.Language, Timeout: b.Timeout, Files: b.Files, ReadOnly: b.ReadOnly, CaptureArtifacts: b.CaptureArtifacts,
-		Stdin: b.Stdin, Args: b.Args, Env: b.Env, Network: b.Network, Driver: b.Driver, Image: b.Image, Processors: b.CPULimit, Webhook: b.Webhook,
+		Stdin: b.Stdin, Args: b.Args, Env: b.Env, Network: b.Network, Driver: b.Driver, Image: b.Image, Processors: b.CPULimit, Webhook: b.Webhook, Project: b.ProjectID,
 		Limits: sandbox.Limits{
 			Processes: b.Limits.Processes, Disk: int64(b.Limits.Disk), OpenFiles: b.Limits.OpenFiles,
 			CPUTime: time.Duration(b.Limits.CPUTime * float64(time.Second)),

@@ -55,6 +55,7 @@ type Request struct {
 	Limits     sandbox.Limits
 	// Webhook is told of the end; "" is nobody.
 	Webhook string
+	Project int64 // that it belongs to; 0 is none
 }
 
 // Languages are the languages that a server knows.
@@ -79,8 +80,11 @@ type Terms struct {
 // Order checks a request and returns the order for it, without its ID. The
 // fault names the field, and for a file its name.
 func (r *Request) Order(t Terms) (Order, error) {
+	if r.Project < 0 {
+		return Order{}, fault.Field("project_id", "must not be negative")
+	}
 	o := Order{
-		Code: r.Code, Files: r.Files, Args: r.Args, Env: r.Env, Stdin: r.Stdin, Driver: r.Driver, Image: r.Image,
+		Project: r.Project, Code: r.Code, Files: r.Files, Args: r.Args, Env: r.Env, Stdin: r.Stdin, Driver: r.Driver, Image: r.Image,
 		ReadOnly: value(r.ReadOnly, true), Artifacts: value(r.CaptureArtifacts, true), Network: sandbox.NetworkNone, OutputCap: t.OutputCap,
 	}
 	lang, err := r.language(t.Languages)

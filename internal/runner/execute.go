@@ -34,13 +34,16 @@ func (r *Runner) Execute(ctx context.Context, req run.Request, asked run.Asked) 
 	if err := r.demandDriver(order.Driver); err != nil {
 		return run.Answer{}, err
 	}
+	if order.Project, err = c.Place(order.Project); err != nil {
+		return run.Answer{}, err
+	}
 	asked.Key = c.ReplyKey(asked.Key)
 	if asked.Key != "" {
 		if ids, err := r.kept(ctx, c, asked); err != nil || ids != nil {
 			return r.replayed(ctx, ids, err)
 		}
 	}
-	if err := r.demandRoom(c); err != nil {
+	if err := r.demandRoom(order); err != nil {
 		return run.Answer{}, err
 	}
 	if !r.alone() && len(r.Workers()) == 0 {
@@ -52,10 +55,13 @@ func (r *Runner) Execute(ctx context.Context, req run.Request, asked run.Asked) 
 	return x.do(ctx)
 }
 
-// demandRoom refuses a new run of the caller's while it could not be taken.
-func (r *Runner) demandRoom(c policy.Caller) error {
-	if r.Stops != nil {
-		if err := r.Stops(sandbox.Subject{Project: c.Project()}); err != nil {
+// demandRoom refuses new runs while they could not be taken.
+func (r *Runner) demandRoom(orders ...run.Order) error {
+	for i := range orders {
+		if r.Stops == nil {
+			break
+		}
+		if err := r.Stops(sandbox.Subject{Project: orders[i].Project}); err != nil {
 			return err
 		}
 	}
@@ -65,9 +71,9 @@ func (r *Runner) demandRoom(c policy.Caller) error {
 // newRun is a run as it is kept at first. It gives the order its names.
 func (r *Runner) newRun(ctx context.Context, c policy.Caller, order *run.Order) run.Run {
 	sum := sha256.Sum256([]byte(order.Code))
-	order.ID, order.Owner, order.Project, order.Trace = job.NewID(), c.ID, c.Project(), trace.From(ctx).String()
+	order.ID, order.Owner, order.Trace = job.NewID(), c.ID, trace.From(ctx).String()
 	return run.Run{
-		ID: order.ID, Owner: c.ID, Project: c.Project(), State: run.Queued, Language: order.Language, CodeSHA256: hex.EncodeToString(sum[:]), Timeout: order.Timeout,
+		ID: order.ID, Owner: c.ID, Project: order.Project, State: run.Queued, Language: order.Language, CodeSHA256: hex.EncodeToString(sum[:]), Timeout: order.Timeout,
 		Fence: 1, Trace: order.Trace, CreatedAt: r.Now(),
 	}
 }

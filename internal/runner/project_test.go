@@ -47,6 +47,18 @@ func TestRunsStayInTheirProject(t *testing.T) {
 	if _, err := r.CancelRun(inProject(8), a.ID, ""); !fault.Is(err, fault.NotFound) {
 		t.Errorf("that of another project: %v", err)
 	}
+	if x, err := r.Execute(as("o"), run.Request{Code: "say:hello", Project: 8}, run.Asked{}); err != nil || x.Project != 8 {
+		t.Errorf("a run that names its project: %+v, %v", x, err)
+	}
+	if _, err := r.Execute(inProject(7), run.Request{Code: "say:hello", Project: 8}, run.Asked{}); fault.CodeOf(err) != policy.CodeOtherProject {
+		t.Errorf("a run that names another project: %v", err)
+	}
+	if _, err := r.SubmitRuns(inProject(7), []run.Request{code("say:hello"), {Code: "say:hello", Project: 8}}, run.Asked{}); fault.CodeOf(err) != policy.CodeOtherProject {
+		t.Errorf("runs one of which names another project: %v", err)
+	}
+	if _, err := r.Execute(as("o"), run.Request{Code: "say:hello", Project: -1}, run.Asked{}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a project below zero: %v", err)
+	}
 	if list, err := r.Runs(inProject(7), store.RunFilter{}); err != nil || len(list) != 1 || list[0].ID != a.ID {
 		t.Errorf("the list is %+v, %v", list, err)
 	}

@@ -27,6 +27,9 @@ func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked run.A
 		if orders[i], err = reqs[i].Order(r.Terms); err == nil {
 			err = r.demandDriver(orders[i].Driver)
 		}
+		if err == nil {
+			orders[i].Project, err = c.Place(orders[i].Project)
+		}
 		if err == nil && reqs[i].Webhook != "" {
 			err = r.Hooks.Check("webhook", reqs[i].Webhook)
 		}
@@ -35,7 +38,7 @@ func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked run.A
 		}
 		hooks[i], orders[i].Keep = reqs[i].Webhook, true
 	}
-	if err := r.demandRoom(c); err != nil {
+	if err := r.demandRoom(orders...); err != nil {
 		return run.Submission{}, err
 	}
 	asked.Key = c.ReplyKey(asked.Key)

@@ -81,6 +81,40 @@ func TestTheKillSwitchEndsEverything(t *testing.T) {
 	})
 }
 
+// A project's switch ends its runs, in new sandboxes and in those that waited, and
+// no other's.
+func TestTheKillSwitchOfAProjectEndsItsRuns(t *testing.T) {
+	for name, pool := range map[string]map[string]int{"new": nil, "waiting": {"bash": 2}} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(c *worker.Config) { c.Pool = pool }, func(t *testing.T, s *stand) {
+				start := func(id string, project int64) <-chan run.Result {
+					ran := make(chan run.Result, 1)
+					go func() {
+						res, err := s.ref.Receiver("worker_default").Run(t.Context(), run.Order{ID: id, Project: project, Language: "bash", Code: "sleep 600", Timeout: time.Hour}, func(dispatch.Chunk) error { return nil })
+						if err != nil {
+							t.Errorf("the run: %v", err)
+						}
+						ran <- res
+					}()
+					return ran
+				}
+				of7, of8 := start("r7", 7), start("r8", 8)
+				pass(time.Minute)
+				done := s.pull(killswitch.State{Seq: 1, Engaged: []killswitch.Switch{{ID: "s1", Level: killswitch.Kill, Scope: killswitch.Project, Project: 7, Reason: "enough", By: "me"}}})
+				if done.Killed != 1 || done.Failed != 0 {
+					t.Errorf("it did %+v", done)
+				}
+				if res := <-of7; res.Verdict != sandbox.Killed {
+					t.Errorf("that of the project ended %+v", res)
+				}
+				if res := <-of8; res.Verdict != sandbox.OK {
+					t.Errorf("that of another project ended %+v", res)
+				}
+			})
+		})
+	}
+}
+
 func TestFreezeStopsTheTimeOfAll(t *testing.T) {
 	story(t, nil, func(t *testing.T, s *stand) {
 		s.open(live.Order{ID: "b1", Spec: live.Spec{Labels: map[string]string{"team": "red"}}})
