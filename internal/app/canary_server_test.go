@@ -60,7 +60,7 @@ func plantServer(t *testing.T) *canaries {
 		t.Fatal(err)
 	}
 	c := &canaries{t: t, data: dataFolder(t), database: address, secrets: planted{}}
-	for _, what := range []string{"database", "bucket", "bucket session", "webhooks", "manifests", "director", "environment", "environment of an exec", "input", "address of a webhook"} {
+	for _, what := range []string{"database", "bucket", "bucket session", "webhooks", "manifests", "director", "environment", "environment of an exec", "input", "address of a webhook", "address of a hook"} {
 		c.secrets[what] = strings.ToLower(rand.Text())
 	}
 	s := c.secrets
@@ -109,10 +109,11 @@ func (c *canaries) made(answer, field string) string {
 func TestSecretsOfTheServerStayWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	c := plantServer(t)
-	told := make(chan string, 8)
-	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	told := make(chan string, 64)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body) // what came is looked through
 		told <- fmt.Sprint(r.Header, string(body))
+		_, _ = io.WriteString(w, `{"abort":true,"reason":"it is only a canary"}`)
 	}))
 	defer hook.Close()
 	key := c.made(c.ask("POST", "/api/v1/keys", `{"kind":"operator","name":"canary","project_id":7}`), "secret")
@@ -131,17 +132,12 @@ func TestSecretsOfTheServerStayWhereTheyBelong(t *testing.T) {
 	c.ask("POST", "/prds", `{"title":"canary plan","tasks":[{"payload":{"action":"exec","command":["true"],"env":`+env+`}}]}`)
 	c.ask("POST", "/admin/resume", `{"reason":"r"}`, "X-Director-Key", c.secrets["director"])
 	askPlain(t, "POST", c.api+"/api/v1/runs", fmt.Sprintf(`{"language":"python","code":"1","webhook":"%s/hook?token=%s"}`, hook.URL, c.secrets["address of a webhook"]))
-	select {
-	case said := <-told:
-		c.clean("a webhook", said, "address of a webhook")
-	case <-time.After(patience):
-		t.Error("no webhook was called, so that none was looked at")
-	}
-	worker := c.fleetWorker(exec)
+	c.hear("a webhook", told)
+	worker := c.fleetWorker(exec, hook.URL, told)
 
 	shown := map[string]string{
 		"/events?after=0&limit=1000": worker, "/api/v1/audit?limit=1000": "token.create", "/api/v1/audit/export?format=jsonl": "token.create", "/api/v1/audit/export?format=csv": "token.create",
-		"/api/v1/fleet/workers/" + worker + "/forensics": worker, "/api/v1/fleet/workers": worker, "/api/v1/fleet/keys": "", "/api/v1/keys": "canary", "/jobs": "canary plan", "/api/v1/sandboxes": box[len("/api/v1/sandboxes/"):],
+		"/api/v1/fleet/workers/" + worker + "/forensics": worker, "/api/v1/fleet/workers": worker, "/api/v1/fleet/triggers": hook.URL, "/api/v1/fleet/triggers/firings": worker, "/api/v1/fleet/keys": "", "/api/v1/keys": "canary", "/jobs": "canary plan", "/api/v1/sandboxes": box[len("/api/v1/sandboxes/"):],
 		box: "SECRET", box + "/execs": "true", box + "/snapshots": "files", "/api/v1/workers": "fake", "/metrics": "aurea", "/health": "fake", "/api/v1/usage": "", "/api/v1/kill-switch": "",
 	}
 	for path, want := range shown {
@@ -156,14 +152,29 @@ func TestSecretsOfTheServerStayWhereTheyBelong(t *testing.T) {
 	c.clean("the log", c.p.said())
 }
 
-// fleetWorker has a worker of the fleet run something, and puts it under
-// quarantine.
-func (c *canaries) fleetWorker(exec string) string {
+// hear waits until a hook was called, and looks through what it was told.
+func (c *canaries) hear(what string, told <-chan string) {
+	c.t.Helper()
+	select {
+	case said := <-told:
+		c.clean(what, said)
+	case <-time.After(patience):
+		c.t.Errorf("%s was not called, so that nothing was looked at", what)
+	}
+}
+
+// fleetWorker has a worker of the fleet run something, fires a trigger at it whose
+// hook keeps it from harm, and puts it under quarantine.
+func (c *canaries) fleetWorker(exec, hook string, told <-chan string) string {
 	c.t.Helper()
 	paper := c.ask("POST", "/api/v1/fleet/manifests", `{"state_snapshot":{"a":1}}`)
 	started := c.ask("POST", "/api/v1/fleet/workers", paper)
 	id := c.made(started, "worker_id")
 	c.ask("POST", "/api/v1/sandboxes/"+c.made(started, "sandbox_id")+"/execs?wait=30", exec)
+	address := hook + "/hook?token=" + c.secrets["address of a hook"]
+	trigger := c.made(c.ask("POST", "/api/v1/fleet/triggers", fmt.Sprintf(`{"kind":"manual","strategy":"forceful","hooks":{"pre_kill":%q,"notify":%q}}`, address, address)), "id")
+	c.ask("POST", "/api/v1/fleet/workers/"+id+"/fire", fmt.Sprintf(`{"trigger_id":%q}`, trigger))
+	c.hear("a hook of a trigger", told)
 	c.ask("POST", "/api/v1/fleet/workers/"+id+"/quarantine", `{"reason":"a canary","severity":"low"}`)
 	return id
 }
@@ -237,6 +248,8 @@ func (c *canaries) rows() {
 				allowed = []string{"environment"}
 			case "run", "run_hook":
 				allowed = []string{"environment", "address of a webhook"}
+			case "fleet_trigger", "fleet_firing", "fleet_notice":
+				allowed = []string{"address of a hook"}
 			}
 			c.clean("a row of "+table, row, allowed...)
 		}
