@@ -147,10 +147,16 @@ func hintOf(err error) string {
 		return p.Hint
 	case errors.As(err, &p) && p.Status == http.StatusUnauthorized:
 		return "set AUREA_KEY, or AUREA_KEY_FILE to the file that holds a key"
-	case errors.As(err, &p) && p.Status == http.StatusForbidden:
+	case errors.As(err, &p) && p.Status == http.StatusForbidden && !ofTheLaw(p.Code):
 		return "use a key that may do this"
 	}
 	return ""
+}
+
+// ofTheLaw reports whether a code is that of a decision about the fleet, which is
+// the same whoever asks.
+func ofTheLaw(code string) bool {
+	return strings.HasPrefix(code, "deny_") || strings.HasPrefix(code, "reject_")
 }
 
 // printError says what went wrong, and what to do about it.

@@ -75,6 +75,9 @@ func TestTriggersOverRealSandboxes(t *testing.T) {
 	if a, err := p.ask(t.Context(), http.MethodDelete, fleet+"/triggers/"+suspends, nil); err != nil || a.status != http.StatusNoContent {
 		t.Fatalf("remove the trigger: %v %v", a, err)
 	}
+	if a, err := p.ask(t.Context(), http.MethodPost, "/api/v1/sandboxes/"+*first.SandboxID+"/resume", nil); err != nil || a.status != http.StatusConflict {
+		t.Errorf("its owner resumes what is suspended: %v %v", a, err)
+	}
 	frozen := cpu(first)
 	second := p.circle(fleet)
 	eventually(t, "another uses a second of a processor meanwhile", func() (bool, string) {

@@ -157,11 +157,15 @@ func TestWhatWasCutIsEnded(t *testing.T) {
 		if _, err := s.keep.EndSandbox(me(), fallen.Sandbox, "by hand"); err != nil {
 			t.Fatal(err)
 		}
+		killed := s.start("")
+		if _, err := s.keep.EndSandboxAs(me(), killed.Sandbox, sandbox.OutcomeKilled, "the kill switch: fire"); err != nil {
+			t.Fatal(err)
+		}
 		stays := s.start("")
 		s.pass(time.Second)
 		s.restart()
 		s.Sweep(context.Background(), s.clock())
-		for id, reason := range map[string]string{launching: "launch_interrupted", ending: "somebody's", nothing: "launch_interrupted", fallen.ID(): "sandbox_ended"} {
+		for id, reason := range map[string]string{launching: "launch_interrupted", ending: "somebody's", nothing: "launch_interrupted", fallen.ID(): "sandbox_ended", killed.ID(): "the kill switch: fire"} {
 			if w := s.worker(id); w.State != manifest.Ended || w.Reason != reason {
 				t.Errorf("%s is %s: %s, want %s", id, w.State, w.Reason, reason)
 			}

@@ -82,8 +82,8 @@ func (g *Governor) Sweep(ctx context.Context, before time.Time) {
 			}
 			return reasonExpired, sandbox.OutcomeExpired
 		}},
-		{"fallen", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Fallen(ctx, sweepLimit) }, func(*manifest.Worker) (string, sandbox.Outcome) {
-			return reasonFallen, sandbox.OutcomeLost
+		{"fallen", func(tx store.Tx) ([]manifest.Worker, error) { return tx.Fleet().Fallen(ctx, sweepLimit) }, func(w *manifest.Worker) (string, sandbox.Outcome) {
+			return g.fallen(ctx, w), sandbox.OutcomeLost
 		}},
 		{"half-done", func(tx store.Tx) ([]manifest.Worker, error) { return g.halfDone(ctx, tx, before) }, func(*manifest.Worker) (string, sandbox.Outcome) {
 			return reasonCut, sandbox.OutcomeKilled
@@ -108,6 +108,15 @@ func (g *Governor) Sweep(ctx context.Context, before time.Time) {
 			g.Logger.Error("could not look after the fleet", "those", s.what, "error", err)
 		}
 	}
+}
+
+// fallen is why a worker ends whose sandbox did: one that was killed says by whom.
+func (g *Governor) fallen(ctx context.Context, w *manifest.Worker) string {
+	s, err := g.Sandboxes.Sandbox(asOwner(ctx, w), w.Sandbox)
+	if err == nil && s.Outcome == sandbox.OutcomeKilled && s.Reason != "" {
+		return s.Reason
+	}
+	return reasonFallen
 }
 
 // halfDone lists launches that were begun before a time, and ends that did not
