@@ -8,6 +8,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/audit"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -32,7 +33,7 @@ type entry struct {
 // audit writes a decision down, in the transaction that it is made in.
 func (g *Governor) audit(ctx context.Context, tx store.Tx, e entry) error {
 	r := &audit.Record{
-		At: g.now(), Category: audit.Policy, Action: e.action, Message: e.message, Source: "governor", Actor: actor(ctx), Target: e.target, RequestID: audit.RequestOf(ctx),
+		At: g.now(), Category: audit.Policy, Action: e.action, Message: e.message, Source: "governor", Actor: policy.ActorOf(ctx), Target: e.target, RequestID: audit.RequestOf(ctx),
 		Outcome: e.outcome, Before: e.before, After: e.after, Metadata: e.meta,
 	}
 	if e.about != "" {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -59,7 +60,7 @@ func (g *Governor) decide(ctx context.Context, what, target string, fn func(tx s
 		return err
 	}
 	if denied != nil {
-		g.Logger.LogAttrs(ctx, slog.LevelWarn, denied.Code, slog.String("worker_id", target), slog.String("decision", what), slog.String("reason", denied.Message), slog.String("actor", actor(ctx)))
+		g.Logger.LogAttrs(ctx, slog.LevelWarn, denied.Code, slog.String("worker_id", target), slog.String("decision", what), slog.String("reason", denied.Message), slog.String("actor", policy.ActorOf(ctx)))
 		return denied
 	}
 	return nil

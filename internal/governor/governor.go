@@ -164,27 +164,9 @@ func (g *Governor) take(id string) (leave func(), alone bool) {
 	}, true
 }
 
-var errNoCaller = fault.New(fault.Unauthenticated, "nobody is known to ask")
-
-func caller(ctx context.Context) (policy.Caller, error) {
-	c, ok := policy.From(ctx)
-	if !ok {
-		return policy.Caller{}, errNoCaller
-	}
-	return c, nil
-}
-
-// actor is who is said to have done something.
-func actor(ctx context.Context) string {
-	if c, ok := policy.From(ctx); ok {
-		return c.ID
-	}
-	return policy.System().ID
-}
-
 // asOwner is ctx for the owner of a worker, on whose behalf its sandbox lives.
 func asOwner(ctx context.Context, w *manifest.Worker) context.Context {
-	return policy.With(ctx, policy.Caller{Kind: policy.Local, ID: w.Terms.Owner})
+	return policy.AsOwner(ctx, w.Terms.Owner)
 }
 
 // sees reports whether the caller may know of a worker.
@@ -193,7 +175,7 @@ func sees(c policy.Caller, w *manifest.Worker) bool { return c.SeesAll() || c.ID
 // visible returns a worker that the caller may see; what it may not see does
 // not exist for it.
 func visible(ctx context.Context, tx store.Tx, id string) (manifest.Worker, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return manifest.Worker{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -28,7 +29,7 @@ type Asked struct {
 
 // Issue gives out a signed manifest, if the law allows the worker.
 func (g *Governor) Issue(ctx context.Context, a Asked) (m manifest.Manifest, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -63,7 +64,7 @@ func (g *Governor) Issue(ctx context.Context, a Asked) (m manifest.Manifest, err
 		if err := g.audit(ctx, tx, entry{action: "manifest_issued", target: w.ID(), outcome: outcomeDone, meta: paperMeta(&w)}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&w, event.FleetIssued, actor(ctx), g.now(), map[string]any{"parent_id": m.ParentID, "depth": m.Depth, "contract": w.Terms.Contract}))
+		return tx.Events().Append(ctx, happened(&w, event.FleetIssued, policy.ActorOf(ctx), g.now(), map[string]any{"parent_id": m.ParentID, "depth": m.Depth, "contract": w.Terms.Contract}))
 	})
 	return m, err
 }
@@ -157,7 +158,7 @@ func limits(r manifest.Resources) sandbox.Limits {
 // admit checks a paper that somebody shows, and registers the worker that it is
 // for. Nothing has happened before it, and nothing does if it refuses.
 func (g *Governor) admit(ctx context.Context, m manifest.Manifest) (w manifest.Worker, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return w, err
 	}
@@ -283,5 +284,5 @@ func (g *Governor) enter(ctx context.Context, tx store.Tx, w, parent *manifest.W
 	if err := g.audit(ctx, tx, entry{action: "worker_registered", target: w.ID(), outcome: outcomeDone, meta: paperMeta(w)}); err != nil {
 		return err
 	}
-	return tx.Events().Append(ctx, happened(w, event.FleetRegistered, actor(ctx), now, map[string]any{"contract": c.Name, "parent_id": w.Manifest.ParentID, "depth": w.Manifest.Depth}))
+	return tx.Events().Append(ctx, happened(w, event.FleetRegistered, policy.ActorOf(ctx), now, map[string]any{"contract": c.Name, "parent_id": w.Manifest.ParentID, "depth": w.Manifest.Depth}))
 }

@@ -138,7 +138,7 @@ func (g *Governor) launched(ctx context.Context, id, box string) (w manifest.Wor
 		if err := g.audit(ctx, tx, entry{action: "container_launched", target: id, outcome: outcomeDone, meta: map[string]string{"sandbox": box}}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&w, event.FleetLaunched, actor(ctx), now, map[string]any{"sandbox": box}))
+		return tx.Events().Append(ctx, happened(&w, event.FleetLaunched, policy.ActorOf(ctx), now, map[string]any{"sandbox": box}))
 	})
 	return w, err
 }
@@ -265,7 +265,7 @@ func (g *Governor) ending(ctx context.Context, id, reason string) (w manifest.Wo
 		if err := g.audit(ctx, tx, entry{action: "container_killed", target: id, outcome: outcomeDone, message: w.Reason, about: string(before)}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&w, event.FleetEnding, actor(ctx), w.UpdatedAt, map[string]any{"reason": w.Reason}))
+		return tx.Events().Append(ctx, happened(&w, event.FleetEnding, policy.ActorOf(ctx), w.UpdatedAt, map[string]any{"reason": w.Reason}))
 	})
 	return w, before, err
 }
@@ -317,5 +317,5 @@ func (g *Governor) over(ctx context.Context, tx store.Tx, w *manifest.Worker) (e
 	if err := tx.Fleet().Put(ctx, w); err != nil {
 		return err
 	}
-	return tx.Events().Append(ctx, happened(w, event.FleetEnded, actor(ctx), now, map[string]any{"reason": w.Reason}))
+	return tx.Events().Append(ctx, happened(w, event.FleetEnded, policy.ActorOf(ctx), now, map[string]any{"reason": w.Reason}))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -33,7 +34,7 @@ type Suspicion struct {
 // the sandbox is frozen. A restriction is written down when it is in force.
 func (g *Governor) Quarantine(ctx context.Context, id string, s Suspicion) (manifest.Worker, error) {
 	if s.Source == "" {
-		s.Source = actor(ctx)
+		s.Source = policy.ActorOf(ctx)
 	}
 	w, err := g.mark(ctx, id, s)
 	if err != nil {
@@ -74,7 +75,7 @@ func (g *Governor) mark(ctx context.Context, id string, s Suspicion) (manifest.W
 			Restrictions: manifest.Restrictions{ReplicationBlocked: true, NetworkRestricted: true},
 		}
 		if s.Note != "" {
-			w.Quarantine.Notes = append(w.Quarantine.Notes, manifest.Note{At: now, By: actor(ctx), Text: clip(s.Note)})
+			w.Quarantine.Notes = append(w.Quarantine.Notes, manifest.Note{At: now, By: policy.ActorOf(ctx), Text: clip(s.Note)})
 		}
 		return nil
 	})
@@ -98,7 +99,7 @@ func (g *Governor) change(ctx context.Context, id, action string, t event.Type, 
 		if err := g.audit(ctx, tx, entry{action: action, target: id, outcome: outcomeDone, before: before, after: after}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&w, t, actor(ctx), w.UpdatedAt, map[string]any{"action": action}))
+		return tx.Events().Append(ctx, happened(&w, t, policy.ActorOf(ctx), w.UpdatedAt, map[string]any{"action": action}))
 	})
 	return w, err
 }
@@ -210,7 +211,7 @@ func (g *Governor) NoteOn(ctx context.Context, id, text string) (manifest.Worker
 		if len(w.Quarantine.Notes) >= manifest.MaxNotes {
 			return fault.New(fault.Exhausted, "The quarantine of %s has %d notes, and there is room for no more.", id, manifest.MaxNotes).WithCode("too_many_notes")
 		}
-		w.Quarantine.Notes = append(w.Quarantine.Notes, manifest.Note{At: g.now(), By: actor(ctx), Text: clip(text)})
+		w.Quarantine.Notes = append(w.Quarantine.Notes, manifest.Note{At: g.now(), By: policy.ActorOf(ctx), Text: clip(text)})
 		return nil
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -160,7 +161,7 @@ func (g *Governor) steered(ctx context.Context, id, action, reason string, t eve
 		if err := g.audit(ctx, tx, entry{action: action, target: id, outcome: outcomeDone, message: clip(reason)}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&w, t, actor(ctx), w.UpdatedAt, map[string]any{"reason": clip(reason)}))
+		return tx.Events().Append(ctx, happened(&w, t, policy.ActorOf(ctx), w.UpdatedAt, map[string]any{"reason": clip(reason)}))
 	})
 	return w, err
 }

@@ -141,7 +141,7 @@ func (g *Governor) Reap(ctx context.Context, silent time.Duration) ([]string, er
 	if silent <= 0 {
 		silent = g.Silence
 	}
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}

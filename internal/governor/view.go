@@ -7,6 +7,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -21,7 +22,7 @@ func (g *Governor) Worker(ctx context.Context, id string) (w manifest.Worker, er
 
 // Workers lists workers of the fleet, newest first.
 func (g *Governor) Workers(ctx context.Context, f store.FleetFilter) (list []manifest.Worker, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func (g *Governor) PutContract(ctx context.Context, c manifest.Contract) (manife
 		if err := g.audit(ctx, tx, entry{action: "contract_put", target: c.Name, outcome: outcomeDone, before: before, after: after}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, &event.Event{Type: event.FleetContract, Version: 1, Entity: "contract", EntityID: c.Name, Actor: actor(ctx), At: now})
+		return tx.Events().Append(ctx, &event.Event{Type: event.FleetContract, Version: 1, Entity: "contract", EntityID: c.Name, Actor: policy.ActorOf(ctx), At: now})
 	})
 	return c, err
 }
@@ -180,7 +181,7 @@ func (g *Governor) RotateKey(ctx context.Context) (k manifest.PublicKey, err err
 		if err := g.audit(ctx, tx, entry{action: "manifest_key_made", target: k.ID, outcome: outcomeDone}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, &event.Event{Type: event.FleetKey, Version: 1, Entity: "manifest_key", EntityID: k.ID, Actor: actor(ctx), At: k.CreatedAt})
+		return tx.Events().Append(ctx, &event.Event{Type: event.FleetKey, Version: 1, Entity: "manifest_key", EntityID: k.ID, Actor: policy.ActorOf(ctx), At: k.CreatedAt})
 	})
 	return k, err
 }
@@ -201,6 +202,6 @@ func (g *Governor) RevokeKey(ctx context.Context, id string) error {
 		if err := g.audit(ctx, tx, entry{action: "manifest_key_revoked", target: id, outcome: outcomeDone}); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, &event.Event{Type: event.FleetKey, Version: 1, Entity: "manifest_key", EntityID: id, Actor: actor(ctx), At: now})
+		return tx.Events().Append(ctx, &event.Event{Type: event.FleetKey, Version: 1, Entity: "manifest_key", EntityID: id, Actor: policy.ActorOf(ctx), At: now})
 	})
 }

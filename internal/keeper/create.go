@@ -33,7 +33,7 @@ type birth struct {
 }
 
 func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s live.Sandbox, made bool, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return s, false, err
 	}
@@ -250,7 +250,7 @@ func (k *Keeper) running(ctx context.Context, id string, w Worker, made live.Mad
 		if err := tx.Sandboxes().Put(ctx, &s); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&s, event.SandboxRunning, actor(ctx), now, map[string]any{
+		return tx.Events().Append(ctx, happened(&s, event.SandboxRunning, policy.ActorOf(ctx), now, map[string]any{
 			"worker": w.ID, "driver": made.Driver, "image": made.Image, "image_digest": made.Digest, "warm": made.Warm,
 		}))
 	})

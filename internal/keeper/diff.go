@@ -85,7 +85,7 @@ const lookTTL = 10 * time.Minute
 // filesOfFull packs the files of a snapshot that has the memory too. Only a
 // sandbox can read them: one goes on from the snapshot for as long as it takes.
 func (k *Keeper) filesOfFull(ctx context.Context, snap *live.Snapshot) (io.ReadCloser, error) {
-	if c, err := caller(ctx); err != nil {
+	if c, err := policy.Asking(ctx); err != nil {
 		return nil, err
 	} else if !c.May(policy.Submit) { // who may only read makes nothing
 		return nil, fault.New(fault.Denied, "Comparing a snapshot that has the memory too makes a sandbox, which this key may not; compare snapshots of files.").WithCode("not_files")

@@ -89,7 +89,7 @@ func (k *Keeper) completing(ctx context.Context, id string, outcome sandbox.Outc
 		if err := tx.Sandboxes().Put(ctx, &s); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&s, event.SandboxCompleting, actor(ctx), k.now(), map[string]any{"outcome": outcome, "reason": s.Reason}))
+		return tx.Events().Append(ctx, happened(&s, event.SandboxCompleting, policy.ActorOf(ctx), k.now(), map[string]any{"outcome": outcome, "reason": s.Reason}))
 	})
 	k.ended.Wake()
 	return s, err
@@ -132,7 +132,7 @@ func (k *Keeper) finishIn(ctx context.Context, tx store.Tx, s *live.Sandbox, out
 	if s.State == sandbox.StateFailed {
 		t = event.SandboxFailed
 	}
-	return tx.Events().Append(ctx, happened(s, t, actor(ctx), s.EndedAt, map[string]any{"outcome": outcome, "reason": s.Reason}))
+	return tx.Events().Append(ctx, happened(s, t, policy.ActorOf(ctx), s.EndedAt, map[string]any{"outcome": outcome, "reason": s.Reason}))
 }
 
 // loseExecs ends the execs of a sandbox that nobody knows any more, but for

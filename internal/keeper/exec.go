@@ -16,6 +16,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -25,7 +26,7 @@ import (
 // started. The same key with the same request answers the exec of the first
 // time; replayed says so.
 func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error) {
-	who, err := caller(ctx)
+	who, err := policy.Asking(ctx)
 	if err != nil {
 		return e, false, err
 	}
@@ -184,7 +185,7 @@ func (k *Keeper) endExec(ctx context.Context, tx store.Tx, e *live.Exec, res liv
 	if err := tx.Execs().Put(ctx, e, small); err != nil {
 		return err
 	}
-	return tx.Events().Append(ctx, ran(e, event.ExecEnded, actor(ctx), e.EndedAt, map[string]any{
+	return tx.Events().Append(ctx, ran(e, event.ExecEnded, policy.ActorOf(ctx), e.EndedAt, map[string]any{
 		"sandbox": e.Sandbox, "verdict": res.Verdict, "cause": clip(res.Cause), "exit_code": res.ExitCode,
 		"stdout_bytes": res.Stdout.Kept, "stderr_bytes": res.Stderr.Kept,
 	}))
@@ -192,7 +193,7 @@ func (k *Keeper) endExec(ctx context.Context, tx store.Tx, e *live.Exec, res liv
 
 // Exec returns an exec.
 func (k *Keeper) Exec(ctx context.Context, id string) (e live.Exec, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return e, err
 	}
@@ -210,7 +211,7 @@ func (k *Keeper) Exec(ctx context.Context, id string) (e live.Exec, err error) {
 
 // Execs lists execs, newest first.
 func (k *Keeper) Execs(ctx context.Context, f store.ExecFilter) (list []live.Exec, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +229,7 @@ func (k *Keeper) Execs(ctx context.Context, f store.ExecFilter) (list []live.Exe
 // WaitExec returns an exec when it has ended, or as it stands when ctx does,
 // with the cause.
 func (k *Keeper) WaitExec(ctx context.Context, id string) (live.Exec, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return live.Exec{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -146,7 +147,7 @@ func (k *Keeper) forkExecs(ctx context.Context, tx store.Tx, s *live.Sandbox, id
 			return err
 		}
 		data := map[string]any{"sandbox": s.ID, "command": briefly(x.Command), "fork_of": id}
-		if err := tx.Events().Append(ctx, ran(&x, event.ExecStarted, actor(ctx), x.CreatedAt, data)); err != nil {
+		if err := tx.Events().Append(ctx, ran(&x, event.ExecStarted, policy.ActorOf(ctx), x.CreatedAt, data)); err != nil {
 			return err
 		}
 	}

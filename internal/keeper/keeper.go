@@ -270,20 +270,10 @@ func (k *Keeper) isBegun(id string) bool {
 	return k.begun[id] > 0
 }
 
-var errNoCaller = fault.New(fault.Unauthenticated, "nobody is known to ask")
-
-func caller(ctx context.Context) (policy.Caller, error) {
-	c, ok := policy.From(ctx)
-	if !ok {
-		return policy.Caller{}, errNoCaller
-	}
-	return c, nil
-}
-
 // visible returns a sandbox that the caller may see; what it may not see does
 // not exist for it.
 func visible(ctx context.Context, tx store.Tx, id string) (live.Sandbox, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return live.Sandbox{}, err
 	}
@@ -319,14 +309,6 @@ func telling(e *event.Event, data map[string]any) *event.Event {
 		e.Data, _ = json.Marshal(data) // of words and numbers
 	}
 	return e
-}
-
-// actor is who is said to have done something.
-func actor(ctx context.Context) string {
-	if c, ok := policy.From(ctx); ok {
-		return c.ID
-	}
-	return policy.System().ID
 }
 
 // acted puts what a caller does to a sandbox into the audit. What is said of it

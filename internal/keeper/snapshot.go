@@ -7,6 +7,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -79,7 +80,7 @@ func (k *Keeper) take(ctx context.Context, host hosting, snap *live.Snapshot, ke
 		if err := keep(tx, &x); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&x, event.SandboxSnapshotted, actor(ctx), k.now(), map[string]any{
+		return tx.Events().Append(ctx, happened(&x, event.SandboxSnapshotted, policy.ActorOf(ctx), k.now(), map[string]any{
 			"snapshot": snap.ID, "kind": snap.Kind, "generation": snap.Generation, "bytes": snap.Bytes,
 		}))
 	})
@@ -87,7 +88,7 @@ func (k *Keeper) take(ctx context.Context, host hosting, snap *live.Snapshot, ke
 
 // Snapshot returns a snapshot.
 func (k *Keeper) Snapshot(ctx context.Context, id string) (snap live.Snapshot, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return snap, err
 	}
@@ -105,7 +106,7 @@ func (k *Keeper) Snapshot(ctx context.Context, id string) (snap live.Snapshot, e
 
 // Snapshots lists snapshots, newest first.
 func (k *Keeper) Snapshots(ctx context.Context, f store.SnapshotFilter) (list []live.Snapshot, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/file"
 	"github.com/aurea-dev/aurea/internal/filesync"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
@@ -37,7 +38,7 @@ func (k *Keeper) syncNow(ctx context.Context, id string, asked live.Sync, do fun
 	if err != nil {
 		return filesync.Result{}, err
 	}
-	if c, _ := caller(ctx); c.Project() != 0 { // whoever is not known saw no sandbox
+	if c, _ := policy.Asking(ctx); c.Project() != 0 { // whoever is not known saw no sandbox
 		return filesync.Result{}, noStorage(c, &asked)
 	}
 	req, err := syncRequest(&s, asked)
@@ -62,7 +63,7 @@ func syncRequest(s *live.Sandbox, asked live.Sync) (filesync.Request, error) {
 
 // storage is what the files of a session of the caller's are kept under.
 func storage(ctx context.Context, session string) (string, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return "", err
 	}

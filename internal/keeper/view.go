@@ -8,6 +8,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -27,7 +28,7 @@ func (k *Keeper) Sandbox(ctx context.Context, id string) (s live.Sandbox, err er
 
 // SandboxByName returns the caller's open sandbox that has a name.
 func (k *Keeper) SandboxByName(ctx context.Context, name string) (s live.Sandbox, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -43,7 +44,7 @@ func (k *Keeper) SandboxByName(ctx context.Context, name string) (s live.Sandbox
 
 // Sandboxes lists sandboxes, newest first.
 func (k *Keeper) Sandboxes(ctx context.Context, f store.SandboxFilter) (list []live.Sandbox, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (k *Keeper) Sandboxes(ctx context.Context, f store.SandboxFilter) (list []l
 
 // UpdateSandbox changes a sandbox. A time to live counts from now on.
 func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (live.Sandbox, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return live.Sandbox{}, err
 	}
@@ -169,7 +170,7 @@ func (k *Keeper) alter(ctx context.Context, id string, t event.Type, data map[st
 		if err := tx.Sandboxes().Put(ctx, &s); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&s, t, actor(ctx), now, data))
+		return tx.Events().Append(ctx, happened(&s, t, policy.ActorOf(ctx), now, data))
 	})
 	k.ended.Wake()
 	if err == nil {
@@ -301,7 +302,7 @@ func (k *Keeper) SandboxStats(ctx context.Context, id string) (live.Stats, error
 
 // Accounts adds up what sandboxes have used since a time.
 func (k *Keeper) Accounts(ctx context.Context, since time.Time) (list []store.Account, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/machine"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -29,7 +30,7 @@ func (k *Machinist) ExecMachine(ctx context.Context, ref machine.Ref, c machine.
 	if c.Timeout == 0 {
 		c.Timeout = execTime
 	}
-	return k.exec(asOwner(ctx, m.Owner), m.Sandbox, c)
+	return k.exec(policy.AsOwner(ctx, m.Owner), m.Sandbox, c)
 }
 
 // started returns a machine that runs, when it does.
@@ -93,7 +94,7 @@ func (k *Machinist) MachineProcesses(ctx context.Context, ref machine.Ref) ([]ma
 		return nil, err
 	}
 	const look = 10 * time.Second
-	r, err := k.exec(asOwner(ctx, m.Owner), m.Sandbox, machine.Command{Command: []string{"sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null"}, Timeout: look})
+	r, err := k.exec(policy.AsOwner(ctx, m.Owner), m.Sandbox, machine.Command{Command: []string{"sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null"}, Timeout: look})
 	if err != nil {
 		return nil, err
 	}

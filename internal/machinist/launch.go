@@ -14,6 +14,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/machine"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -22,7 +23,7 @@ import (
 // It returns when the machine is started, or after a time that clients bear.
 // One that cannot be started is destroyed: the fault says why.
 func (k *Machinist) CreateMachine(ctx context.Context, app string, req machine.Request) (m machine.Machine, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -122,7 +123,7 @@ func (k *Machinist) launch(ctx context.Context, id string) error {
 	if err != nil {
 		return k.fallBack(ctx, m, "", err)
 	}
-	own := asOwner(ctx, m.Owner)
+	own := policy.AsOwner(ctx, m.Owner)
 	s, err := k.fresh(own, k.order(&m, &config))
 	if err != nil {
 		return k.fallBack(ctx, m, "", err)
@@ -242,7 +243,7 @@ func (k *Machinist) startRoots(ctx context.Context, sandbox string, c *machine.C
 
 // endSandbox ends a sandbox that a machine has no use for.
 func (k *Machinist) endSandbox(ctx context.Context, m machine.Machine, id, reason string) {
-	if _, err := k.Sandboxes.EndSandbox(asOwner(context.WithoutCancel(ctx), m.Owner), id, reason); err != nil && !fault.Is(err, fault.NotFound) {
+	if _, err := k.Sandboxes.EndSandbox(policy.AsOwner(context.WithoutCancel(ctx), m.Owner), id, reason); err != nil && !fault.Is(err, fault.NotFound) {
 		k.Logger.Error("could not end the sandbox of a machine", "machine", m.ID, "sandbox", id, "error", err)
 	}
 }

@@ -235,20 +235,6 @@ func (k *Machinist) detached(ctx context.Context) (work context.Context, end fun
 	return work, end, nil
 }
 
-// asOwner is a context in which the keeper sees the owner of a machine: the
-// sandboxes are theirs, whoever asks.
-func asOwner(ctx context.Context, owner string) context.Context {
-	return policy.With(ctx, policy.Caller{Kind: policy.Local, ID: owner})
-}
-
-func caller(ctx context.Context) (policy.Caller, error) {
-	c, ok := policy.From(ctx)
-	if !ok {
-		return c, fault.New(fault.Unauthenticated, "nobody is known to ask")
-	}
-	return c, nil
-}
-
 func notFound(id string) error {
 	return fault.New(fault.NotFound, "machine not found: %s", id[:min(len(id), 60)])
 }
@@ -256,7 +242,7 @@ func notFound(id string) error {
 // find returns a machine that the caller may see; what it may not see does not
 // exist for it.
 func find(ctx context.Context, tx store.Tx, ref machine.Ref) (m machine.Machine, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -310,11 +296,7 @@ func (k *Machinist) put(ctx context.Context, tx store.Tx, m *machine.Machine, t 
 func happened(ctx context.Context, m *machine.Machine, t event.Type, at time.Time, data map[string]any) *event.Event {
 	data["app"], data["name"] = m.App, m.Name
 	text, _ := json.Marshal(data) // of words and numbers
-	actor := policy.System().ID
-	if c, ok := policy.From(ctx); ok {
-		actor = c.ID
-	}
-	return &event.Event{Type: t, Version: 1, Entity: "machine", EntityID: m.ID, Owner: m.Owner, Actor: actor, At: at, Data: text}
+	return &event.Event{Type: t, Version: 1, Entity: "machine", EntityID: m.ID, Owner: m.Owner, Actor: policy.ActorOf(ctx), At: at, Data: text}
 }
 
 // move is a change of state, noted among the machine's own events.

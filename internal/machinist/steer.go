@@ -10,6 +10,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/machine"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -69,7 +70,7 @@ func (k *Machinist) StartMachine(ctx context.Context, ref machine.Ref) (before m
 // wakeUp lets a suspended machine go on. One that cannot stays suspended: what
 // was in its memory is not given up behind its owner's back.
 func (k *Machinist) wakeUp(ctx context.Context, m machine.Machine) error {
-	_, err := k.Sandboxes.ResumeSandbox(asOwner(ctx, m.Owner), m.Sandbox)
+	_, err := k.Sandboxes.ResumeSandbox(policy.AsOwner(ctx, m.Owner), m.Sandbox)
 	to, e := machine.Started, machine.Event{Type: "start"}
 	if err != nil {
 		to, e.Reason = machine.Suspended, err.Error()
@@ -123,7 +124,7 @@ func (k *Machinist) halt(ctx context.Context, m machine.Machine, how Stop) error
 	if err != nil || was == machine.Suspended {
 		return err
 	}
-	k.letEnd(asOwner(ctx, m.Owner), m, signal, min(cmp.Or(how.Timeout, stopTime), maxStopTime))
+	k.letEnd(policy.AsOwner(ctx, m.Owner), m, signal, min(cmp.Or(how.Timeout, stopTime), maxStopTime))
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (k *Machinist) stopped(ctx context.Context, id string, e machine.Event) err
 
 // part ends the sandbox of a machine, also one that is still being made for it.
 func (k *Machinist) part(ctx context.Context, m machine.Machine, reason string) error {
-	own := asOwner(ctx, m.Owner)
+	own := policy.AsOwner(ctx, m.Owner)
 	id := m.Sandbox
 	if id == "" {
 		s, err := k.Sandboxes.SandboxByName(own, m.SandboxName())
@@ -209,7 +210,7 @@ func (k *Machinist) SuspendMachine(ctx context.Context, ref machine.Ref) error {
 }
 
 func (k *Machinist) finishSuspend(ctx context.Context, m machine.Machine) error {
-	own := asOwner(ctx, m.Owner)
+	own := policy.AsOwner(ctx, m.Owner)
 	_, err := k.Sandboxes.PauseSandbox(own, m.Sandbox, live.Checkpointed)
 	if fault.Is(err, fault.Invalid) { // this driver has no checkpoints
 		_, err = k.Sandboxes.PauseSandbox(own, m.Sandbox, live.Frozen)
@@ -365,7 +366,7 @@ func (k *Machinist) SignalMachine(ctx context.Context, ref machine.Ref, name str
 			}
 			return k.finishStop(ctx, m)
 		}
-		own := asOwner(ctx, m.Owner)
+		own := policy.AsOwner(ctx, m.Owner)
 		for _, id := range m.Roots {
 			if err := k.Execs.SignalExec(own, id, signal, false); err != nil && !fault.Is(err, fault.Conflict) {
 				return err
@@ -396,7 +397,7 @@ func (k *Machinist) settle(ctx context.Context, id string) error {
 	if err != nil || m.Sandbox == "" || m.State != machine.Started && m.State != machine.Suspended {
 		return err
 	}
-	own := asOwner(ctx, m.Owner)
+	own := policy.AsOwner(ctx, m.Owner)
 	s, err := k.Sandboxes.Sandbox(own, m.Sandbox)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
@@ -427,7 +428,7 @@ func (k *Machinist) exited(ctx context.Context, m machine.Machine, e live.Exec) 
 		}
 		return k.stopped(ctx, m.ID, machine.Event{Type: "exit", Reason: e.Result.Cause, Exit: exit})
 	}
-	own := asOwner(ctx, m.Owner)
+	own := policy.AsOwner(ctx, m.Owner)
 	for _, id := range m.Roots { // the others end with it
 		_ = k.Execs.SignalExec(own, id, 9, true)
 	}

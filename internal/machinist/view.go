@@ -13,7 +13,7 @@ import (
 
 // CreateApp makes an app. One that exists is a Conflict.
 func (k *Machinist) CreateApp(ctx context.Context, name string) (a machine.App, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return a, err
 	}
@@ -43,7 +43,7 @@ func (k *Machinist) addApp(ctx context.Context, tx store.Tx, a machine.App) (boo
 
 // App returns an app; the caller's own before that of another.
 func (k *Machinist) App(ctx context.Context, name string) (a machine.App, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return a, err
 	}
@@ -67,7 +67,7 @@ func appOf(ctx context.Context, tx store.Tx, c policy.Caller, name string) (a ma
 
 // Apps lists the apps that the caller may see.
 func (k *Machinist) Apps(ctx context.Context) (list []machine.App, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func mine(c policy.Caller) string {
 
 // DeleteApp destroys the machines of an app of the caller, and the app.
 func (k *Machinist) DeleteApp(ctx context.Context, name string) error {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (k *Machinist) DeleteApp(ctx context.Context, name string) error {
 
 // Machines lists the machines of an app.
 func (k *Machinist) Machines(ctx context.Context, f store.MachineFilter) (list []machine.Machine, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (k *Machinist) look(ctx context.Context, ref machine.Ref) (m machine.Machin
 	if err := read(); err != nil || m.Sandbox == "" || m.State != machine.Started && m.State != machine.Suspended {
 		return m, err
 	}
-	if s, err := k.Sandboxes.Sandbox(asOwner(ctx, m.Owner), m.Sandbox); err != nil || s.Open() {
+	if s, err := k.Sandboxes.Sandbox(policy.AsOwner(ctx, m.Owner), m.Sandbox); err != nil || s.Open() {
 		return m, nil //nolint:nilerr // a sandbox that cannot be looked at says nothing about the machine's record
 	}
 	done, ok := k.take(m.ID)
@@ -278,7 +278,7 @@ const maxLease = time.Hour
 
 // TakeLease takes a machine, or holds on to it with the nonce of its lease.
 func (k *Machinist) TakeLease(ctx context.Context, ref machine.Ref, ttl time.Duration, description string) (machine.Lease, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return machine.Lease{}, err
 	}

@@ -14,11 +14,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/store"
 )
 
-var (
-	// errNoCaller means that a door let a request through without saying whose it is.
-	errNoCaller = fault.New(fault.Unauthenticated, "no caller could be established")
-	errBadKey   = fault.New(fault.Unauthenticated, "the key is not known here, or was revoked, or is over").WithCode("bad_key")
-)
+var errBadKey = fault.New(fault.Unauthenticated, "the key is not known here, or was revoked, or is over").WithCode("bad_key")
 
 const (
 	// keyTrust is how long a key that was looked up is taken for good without
@@ -228,7 +224,7 @@ const maxKeys = 10_000
 // CreateKey makes a key. The secret is returned this once; only its hash is
 // kept.
 func (m *Manager) CreateKey(ctx context.Context, req policy.KeyRequest) (k policy.Key, secret string, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return k, "", err
 	}
@@ -259,7 +255,7 @@ func (m *Manager) CreateKey(ctx context.Context, req policy.KeyRequest) (k polic
 // Keys lists the keys, the oldest first, without their secrets, which nobody
 // has.
 func (m *Manager) Keys(ctx context.Context) (list []policy.Key, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +272,7 @@ func (m *Manager) Keys(ctx context.Context) (list []policy.Key, err error) {
 
 // RevokeKey ends a key. One that was revoked before stays so.
 func (m *Manager) RevokeKey(ctx context.Context, id string) (k policy.Key, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return k, err
 	}

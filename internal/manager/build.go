@@ -11,6 +11,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/build"
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
 )
@@ -19,7 +20,7 @@ import (
 // first by name whose command stream is open here. Images are a machine's own,
 // so the others do not have it then.
 func (m *Manager) BuildImage(ctx context.Context, worker string, order build.Order, upload io.Reader, tell func(build.Step) error) (build.Result, error) {
-	who, err := caller(ctx)
+	who, err := policy.Asking(ctx)
 	if err != nil {
 		return build.Result{}, err
 	}

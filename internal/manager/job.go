@@ -22,7 +22,7 @@ import (
 // SubmitPRD stores a plan and its jobs. The same idempotency key with the same
 // request answers as it did before.
 func (m *Manager) SubmitPRD(ctx context.Context, prd job.PRD, idempotencyKey, requestDigest string) (job.Submission, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return job.Submission{}, err
 	}
@@ -133,7 +133,7 @@ func (m *Manager) demandSessions(ctx context.Context, c policy.Caller, prd job.P
 
 // Jobs lists jobs that the caller may see, newest first.
 func (m *Manager) Jobs(ctx context.Context, f store.JobFilter) (jobs []job.Job, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (m *Manager) Job(ctx context.Context, id string) (j job.Job, err error) {
 // visible returns a job that the caller may see; what it may not see does not
 // exist for it.
 func visible(ctx context.Context, tx store.Tx, id string) (job.Job, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return job.Job{}, err
 	}
@@ -273,7 +273,7 @@ func (m *Manager) Cancel(ctx context.Context, id, reason string) (job.Job, error
 // move makes a change on behalf of the caller, and wakes whoever may now have
 // something to do.
 func (m *Manager) move(ctx context.Context, change func(policy.Caller) (job.Job, error)) (job.Job, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return job.Job{}, err
 	}
@@ -287,7 +287,7 @@ func (m *Manager) move(ctx context.Context, change func(policy.Caller) (job.Job,
 
 // Stream stores a piece of progress that a worker sent over HTTP.
 func (m *Manager) Stream(ctx context.Context, id, worker, chunk string, final bool) (job.Job, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return job.Job{}, err
 	}
@@ -319,7 +319,7 @@ func (m *Manager) Stream(ctx context.Context, id, worker, chunk string, final bo
 
 // Events lists stored events that the caller may see.
 func (m *Manager) Events(ctx context.Context, f event.Filter, limit int) (events []event.Event, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -348,7 +348,7 @@ func (m *Manager) WatchEvents(ctx context.Context) <-chan struct{} { return m.St
 
 // QueueStats counts the caller's jobs.
 func (m *Manager) QueueStats(ctx context.Context) (store.JobStats, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return store.JobStats{}, err
 	}

@@ -109,7 +109,7 @@ func (m *Manager) readSwitches(ctx context.Context) error {
 // Switches returns what is engaged, and the last ones that ever were.
 func (m *Manager) Switches(ctx context.Context) (killswitch.State, []store.SwitchRecord, error) {
 	const last = 50
-	if _, err := caller(ctx); err != nil {
+	if _, err := policy.Asking(ctx); err != nil {
 		return killswitch.State{}, nil, err
 	}
 	var history []store.SwitchRecord
@@ -125,7 +125,7 @@ func (m *Manager) Switches(ctx context.Context) (killswitch.State, []store.Switc
 // worker answers for is ended. That it could not be written down stops nothing of
 // it: the report says so, and it is tried again for as long as this manager lives.
 func (m *Manager) EngageSwitch(ctx context.Context, one killswitch.Switch) (killswitch.Report, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return killswitch.Report{}, err
 	}
@@ -293,7 +293,7 @@ func (ss *sessions) names() []string {
 // ReleaseSwitch lets go on what switches of a level stop: the one that is named,
 // or all of that level. It is written down before anybody is told.
 func (m *Manager) ReleaseSwitch(ctx context.Context, level killswitch.Level, id, reason string) (killswitch.Report, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return killswitch.Report{}, err
 	}

@@ -229,12 +229,3 @@ func (m *Manager) tell(ctx context.Context, e event.Event) error {
 	}
 	return m.Store.Update(ctx, func(tx store.Tx) error { return tx.Events().Append(ctx, &e) })
 }
-
-// caller returns who asks; a request without a caller gets nowhere.
-func caller(ctx context.Context) (policy.Caller, error) {
-	c, ok := policy.From(ctx)
-	if !ok {
-		return policy.Caller{}, errNoCaller
-	}
-	return c, nil
-}

@@ -27,7 +27,7 @@ func (p *pause) get() policy.Pause {
 
 // Pause says whether the organisation is paused, and since when.
 func (m *Manager) Pause(ctx context.Context) (policy.Pause, error) {
-	if _, err := caller(ctx); err != nil {
+	if _, err := policy.Asking(ctx); err != nil {
 		return policy.Pause{}, err
 	}
 	if err := m.readPause(ctx); err != nil {
@@ -42,7 +42,7 @@ func (m *Manager) DemandIntake() error { return m.pause.get().Refuse() }
 // SetPause pauses the organisation or lets it go on. What is so already is a
 // Conflict, so that the reason on record is that of who did it.
 func (m *Manager) SetPause(ctx context.Context, paused bool, reason string) (policy.Pause, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return policy.Pause{}, err
 	}

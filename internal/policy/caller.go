@@ -9,6 +9,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+
+	"github.com/aurea-dev/aurea/internal/fault"
 )
 
 // Kind is the kind of a caller's key.
@@ -173,4 +175,30 @@ func With(ctx context.Context, c Caller) context.Context {
 func From(ctx context.Context) (c Caller, ok bool) {
 	c, ok = ctx.Value(callerKey{}).(Caller)
 	return c, ok
+}
+
+var errNobody = fault.New(fault.Unauthenticated, "nobody is known to ask")
+
+// Asking returns who asks in a context; a request of nobody gets nowhere.
+func Asking(ctx context.Context) (Caller, error) {
+	c, ok := From(ctx)
+	if !ok {
+		return Caller{}, errNobody
+	}
+	return c, nil
+}
+
+// ActorOf is who is said to have done something in a context: whose it is, and
+// the manager itself where nobody asked.
+func ActorOf(ctx context.Context) string {
+	if c, ok := From(ctx); ok {
+		return c.ID
+	}
+	return System().ID
+}
+
+// AsOwner is a context in which an owner asks for what is theirs, whoever had it
+// done. It is bounded by nothing else: whether that one may was seen to before.
+func AsOwner(ctx context.Context, owner string) context.Context {
+	return With(ctx, Caller{Kind: Local, ID: owner})
 }

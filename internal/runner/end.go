@@ -224,14 +224,3 @@ func (r *Runner) tellEnd(x *run.Run, waited time.Duration) {
 		r.Observer.RunEnded(x, waited, took)
 	}
 }
-
-var errNoCaller = fault.New(fault.Unauthenticated, "no caller")
-
-// caller returns who asks; a request without a caller gets nowhere.
-func caller(ctx context.Context) (policy.Caller, error) {
-	c, ok := policy.From(ctx)
-	if !ok {
-		return policy.Caller{}, errNoCaller
-	}
-	return c, nil
-}

@@ -20,7 +20,7 @@ import (
 // Execute does a run while its caller waits: when ctx ends, so does the run. A
 // program that fails is an answer; an error is about the request or about us.
 func (r *Runner) Execute(ctx context.Context, req run.Request, asked run.Asked) (run.Answer, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return run.Answer{}, err
 	}

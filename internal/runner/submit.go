@@ -15,7 +15,7 @@ import (
 // SubmitRuns queues runs, all or none. They are on disk when it returns, and
 // end whatever becomes of this process.
 func (r *Runner) SubmitRuns(ctx context.Context, reqs []run.Request, asked run.Asked) (run.Submission, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return run.Submission{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/blob"
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 	"github.com/aurea-dev/aurea/internal/store"
@@ -29,7 +30,7 @@ func (r *Runner) Run(ctx context.Context, id string) (x run.Run, err error) {
 }
 
 func visible(ctx context.Context, tx store.Tx, id string) (run.Run, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return run.Run{}, err
 	}
@@ -61,7 +62,7 @@ func (r *Runner) several(ctx context.Context, ids []string) (list []run.Run, err
 
 // Runs lists runs that the caller may see, newest first.
 func (r *Runner) Runs(ctx context.Context, f store.RunFilter) (list []run.Run, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}

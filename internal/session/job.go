@@ -143,7 +143,7 @@ func (p *processor) do(ctx context.Context, id string) error {
 	}
 	if err == nil && done.State == job.Failed {
 		// Its tries are used up: the session that it was for has failed.
-		_, err = p.l.FailSession(asOwner(ctx, j.Owner), j.SessionID, "its job "+j.ID+" failed")
+		_, err = p.l.FailSession(policy.AsOwner(ctx, j.Owner), j.SessionID, "its job "+j.ID+" failed")
 		if fault.Is(err, fault.NotFound) {
 			err = nil
 		}
@@ -195,7 +195,7 @@ func (p *processor) work(ctx context.Context, j *job.Job) *outcome {
 }
 
 func (p *processor) try(ctx context.Context, j *job.Job, out *outcome) error {
-	own := asOwner(ctx, j.Owner)
+	own := policy.AsOwner(ctx, j.Owner)
 	c, files, err := order(j.Payload)
 	if err != nil {
 		return err

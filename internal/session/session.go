@@ -147,7 +147,7 @@ func (l *Lifecycle) Shutdown(ctx context.Context, how OnStop) error {
 	var all sync.WaitGroup
 	for i := range list {
 		all.Go(func() {
-			own := asOwner(ctx, list[i].Owner)
+			own := policy.AsOwner(ctx, list[i].Owner)
 			switch {
 			case how == End:
 				_, faults[i] = l.StopSession(own, list[i].ID)
@@ -180,30 +180,17 @@ func (l *Lifecycle) SweepSessions(ctx context.Context) error {
 		if !l.Now().Before(s.CreatedAt.Add(l.Age)) {
 			why = "it was too old"
 		}
-		if _, err := l.end(asOwner(ctx, s.Owner), s.ID, live.SessionExpired, why); err != nil && !fault.Is(err, fault.Conflict) {
+		if _, err := l.end(policy.AsOwner(ctx, s.Owner), s.ID, live.SessionExpired, why); err != nil && !fault.Is(err, fault.Conflict) {
 			l.Logger.Error("could not expire a session", "session", s.ID, "error", err)
 		}
 	}
 	return nil
 }
 
-// asOwner is a context in which the owner of a session asks.
-func asOwner(ctx context.Context, owner string) context.Context {
-	return policy.With(ctx, policy.Caller{Kind: policy.Local, ID: owner})
-}
-
-func caller(ctx context.Context) (policy.Caller, error) {
-	c, ok := policy.From(ctx)
-	if !ok {
-		return c, fault.New(fault.Unauthenticated, "nobody is known to ask")
-	}
-	return c, nil
-}
-
 // find returns a session of the caller, or for those who see everything
 // anybody's.
 func find(ctx context.Context, tx store.Tx, id string) (live.Session, error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return live.Session{}, err
 	}
@@ -308,9 +295,5 @@ func (l *Lifecycle) now() time.Time { return l.Now().UTC().Truncate(time.Microse
 
 func happened(ctx context.Context, s *live.Session, t event.Type, at time.Time, data map[string]any) *event.Event {
 	text, _ := json.Marshal(data) // of words
-	actor := policy.System().ID
-	if c, ok := policy.From(ctx); ok {
-		actor = c.ID
-	}
-	return &event.Event{Type: t, Version: 1, Entity: "session", EntityID: s.ID, Owner: s.Owner, ProjectID: live.ProjectOf(s.Project), Actor: actor, At: at, Data: text}
+	return &event.Event{Type: t, Version: 1, Entity: "session", EntityID: s.ID, Owner: s.Owner, ProjectID: live.ProjectOf(s.Project), Actor: policy.ActorOf(ctx), At: at, Data: text}
 }

@@ -30,7 +30,7 @@ func isID(id string) bool {
 // is open is gone on with, and its live sandbox used; made says which it was.
 // Of several that start the same one, all get the same sandbox.
 func (l *Lifecycle) StartSession(ctx context.Context, req live.SessionRequest) (s live.Session, made bool, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return s, false, err
 	}
@@ -94,7 +94,7 @@ func (l *Lifecycle) ensure(ctx context.Context, s live.Session) (live.Session, e
 	if err := demandOpen(&s); err != nil {
 		return s, err
 	}
-	own := asOwner(ctx, s.Owner)
+	own := policy.AsOwner(ctx, s.Owner)
 	if s.State == live.SessionPaused {
 		return l.ResumeSession(own, s.ID)
 	}
@@ -126,7 +126,7 @@ func (l *Lifecycle) ensure(ctx context.Context, s live.Session) (live.Session, e
 		return err
 	})
 	if err != nil && made { // the session ended meanwhile
-		l.endSandbox(asOwner(ctx, owner), box.ID, "its session has ended")
+		l.endSandbox(policy.AsOwner(ctx, owner), box.ID, "its session has ended")
 	}
 	return s, err
 }
@@ -137,11 +137,11 @@ func (l *Lifecycle) ask(ctx context.Context, s live.Session, prompt string) (liv
 	if err != nil {
 		return s, err
 	}
-	done, err := l.Submit(asOwner(ctx, s.Owner), job.PRD{ProjectID: live.ProjectOf(s.Project), Title: "Session " + s.ID, Tasks: []job.Task{{SessionID: s.ID, Payload: payload}}})
+	done, err := l.Submit(policy.AsOwner(ctx, s.Owner), job.PRD{ProjectID: live.ProjectOf(s.Project), Title: "Session " + s.ID, Tasks: []job.Task{{SessionID: s.ID, Payload: payload}}})
 	if err != nil {
 		return s, err
 	}
-	return l.alter(asOwner(ctx, s.Owner), s.ID, event.SessionContinued, func(s *live.Session) error {
+	return l.alter(policy.AsOwner(ctx, s.Owner), s.ID, event.SessionContinued, func(s *live.Session) error {
 		if err := demandOpen(s); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (l *Lifecycle) Session(ctx context.Context, id string) (s live.Session, err
 
 // Sessions lists sessions, newest first.
 func (l *Lifecycle) Sessions(ctx context.Context, f store.SessionFilter) (list []live.Session, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (l *Lifecycle) ExecSession(ctx context.Context, id string, c live.Command) 
 		return live.Exec{}, err
 	}
 	c.Sandbox = s.Sandbox
-	e, _, err := l.Sandboxes.StartExec(asOwner(ctx, s.Owner), c, run.Asked{})
+	e, _, err := l.Sandboxes.StartExec(policy.AsOwner(ctx, s.Owner), c, run.Asked{})
 	return e, err
 }
 
@@ -221,7 +221,7 @@ func (l *Lifecycle) PauseSession(ctx context.Context, id string) (live.Session, 
 	if _, err := s.State.To(live.SessionPaused); err != nil {
 		return s, err
 	}
-	own := asOwner(ctx, s.Owner)
+	own := policy.AsOwner(ctx, s.Owner)
 	_, err = l.Sandboxes.PauseSandbox(own, s.Sandbox, live.Checkpointed)
 	if fault.Is(err, fault.Invalid) { // this driver has no checkpoints
 		_, err = l.Sandboxes.PauseSandbox(own, s.Sandbox, live.Frozen)
@@ -247,7 +247,7 @@ func (l *Lifecycle) ResumeSession(ctx context.Context, id string) (live.Session,
 	if s.State != live.SessionPaused {
 		return s, fault.New(fault.Conflict, "The session %s is %s and not paused.", id, s.State).WithCode("wrong_state")
 	}
-	own := asOwner(ctx, s.Owner)
+	own := policy.AsOwner(ctx, s.Owner)
 	if _, err := l.Sandboxes.ResumeSandbox(own, s.Sandbox); err != nil {
 		return s, err
 	}
@@ -267,7 +267,7 @@ func (l *Lifecycle) StopSession(ctx context.Context, id string) (live.Session, e
 	if err != nil || s.State.Ended() {
 		return s, err
 	}
-	return l.end(asOwner(ctx, s.Owner), id, live.SessionCompleted, "")
+	return l.end(policy.AsOwner(ctx, s.Owner), id, live.SessionCompleted, "")
 }
 
 // FailSession ends a session whose work has failed for good.

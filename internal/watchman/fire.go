@@ -12,6 +12,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/manifest"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trigger"
 )
@@ -106,7 +107,7 @@ func (w *Watchman) judged(ctx context.Context, tx store.Tx, t *trigger.Trigger, 
 func newFiring(ctx context.Context, t *trigger.Trigger, x *manifest.Worker, value float64, reason string, now time.Time) *trigger.Firing {
 	return &trigger.Firing{
 		ID: job.NewID(), Trigger: t.ID, Kind: t.Kind, Label: t.Label, Severity: t.Severity, Worker: x.ID(), Owner: x.Terms.Owner,
-		Value: value, Threshold: t.Threshold, Plan: t.Plan, By: actor(ctx), Reason: trigger.Clip(reason), At: now,
+		Value: value, Threshold: t.Threshold, Plan: t.Plan, By: policy.ActorOf(ctx), Reason: trigger.Clip(reason), At: now,
 	}
 }
 
@@ -182,7 +183,7 @@ type Report struct {
 // of the kind custom, which fires when that has been at its threshold for long
 // enough. What follows begins at once, and is not waited for.
 func (w *Watchman) Fire(ctx context.Context, worker, id string, value *float64, reason string) (r Report, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return r, err
 	}

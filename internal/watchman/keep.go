@@ -8,13 +8,14 @@ import (
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
+	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/store"
 	"github.com/aurea-dev/aurea/internal/trigger"
 )
 
 // Triggers lists the triggers, oldest first.
 func (w *Watchman) Triggers(ctx context.Context) (list []trigger.Trigger, err error) {
-	if _, err := caller(ctx); err != nil {
+	if _, err := policy.Asking(ctx); err != nil {
 		return nil, err
 	}
 	err = w.Store.View(ctx, func(tx store.Tx) (err error) {
@@ -26,7 +27,7 @@ func (w *Watchman) Triggers(ctx context.Context) (list []trigger.Trigger, err er
 
 // Trigger returns one.
 func (w *Watchman) Trigger(ctx context.Context, id string) (t trigger.Trigger, err error) {
-	if _, err := caller(ctx); err != nil {
+	if _, err := policy.Asking(ctx); err != nil {
 		return t, err
 	}
 	err = w.Store.View(ctx, func(tx store.Tx) (err error) {
@@ -175,7 +176,7 @@ func (w *Watchman) noteRule(ctx context.Context, tx store.Tx, action string, bef
 		one = before
 	}
 	r := &audit.Record{
-		At: w.now(), Category: audit.Config, Severity: audit.Warning, Action: action, Source: "trigger", Actor: actor(ctx), Target: one.ID,
+		At: w.now(), Category: audit.Config, Severity: audit.Warning, Action: action, Source: "trigger", Actor: policy.ActorOf(ctx), Target: one.ID,
 		Message: one.Label, RequestID: audit.RequestOf(ctx),
 	}
 	r.Before, r.After = shown(before), shown(after)
@@ -183,7 +184,7 @@ func (w *Watchman) noteRule(ctx context.Context, tx store.Tx, action string, bef
 		return err
 	}
 	data, _ := json.Marshal(map[string]any{"action": action, "kind": one.Kind, "label": one.Label})
-	return tx.Events().Append(ctx, &event.Event{Type: event.FleetTrigger, Version: 1, Entity: "trigger", EntityID: one.ID, Actor: actor(ctx), At: r.At, Data: data})
+	return tx.Events().Append(ctx, &event.Event{Type: event.FleetTrigger, Version: 1, Entity: "trigger", EntityID: one.ID, Actor: policy.ActorOf(ctx), At: r.At, Data: data})
 }
 
 // shown is a trigger for the audit, which has no secrets; nil is none.
@@ -199,7 +200,7 @@ func shown(t *trigger.Trigger) json.RawMessage {
 
 // Firings lists what triggers did to workers that the caller sees, newest first.
 func (w *Watchman) Firings(ctx context.Context, f store.FiringFilter) (list []trigger.Firing, err error) {
-	c, err := caller(ctx)
+	c, err := policy.Asking(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/governor"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manifest"
@@ -174,22 +173,4 @@ func (w *Watchman) begin(name string, turns chan struct{}, do func()) {
 		}()
 		do()
 	})
-}
-
-var errNoCaller = fault.New(fault.Unauthenticated, "nobody is known to ask")
-
-func caller(ctx context.Context) (policy.Caller, error) {
-	c, ok := policy.From(ctx)
-	if !ok {
-		return policy.Caller{}, errNoCaller
-	}
-	return c, nil
-}
-
-// actor is who is said to have done something.
-func actor(ctx context.Context) string {
-	if c, ok := policy.From(ctx); ok {
-		return c.ID
-	}
-	return policy.System().ID
 }
