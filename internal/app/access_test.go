@@ -289,10 +289,18 @@ type answered struct {
 func (d *doors) ask(pattern, key string, theirs bool) answered {
 	d.t.Helper()
 	method, path := d.path(pattern, theirs)
-	body := bodies()[strings.Replace(pattern, " /jobs/", " /api/v1/jobs/", 1)]
+	return d.send(key, method, path, bodies()[strings.Replace(pattern, " /jobs/", " /api/v1/jobs/", 1)])
+}
+
+// send is ask with a path and a body of its own.
+func (d *doors) send(key, method, path, body string, headers ...string) answered {
+	d.t.Helper()
 	r := httptest.NewRequestWithContext(d.t.Context(), method, path, strings.NewReader(body))
 	if secret := d.keys[key]; secret != "" {
 		r.Header.Set("Authorization", "Bearer "+secret)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
 	d.api.ServeHTTP(w, r)

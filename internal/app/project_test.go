@@ -107,19 +107,6 @@ func (d *doors) listen(url, key string) (said string, code websocket.StatusCode)
 	return said, websocket.CloseStatus(err)
 }
 
-// send sends a request with a body of its own.
-func (d *doors) send(key, method, path, body string) answered {
-	d.t.Helper()
-	r := httptest.NewRequestWithContext(d.t.Context(), method, path, strings.NewReader(body))
-	r.Header.Set("Authorization", "Bearer "+d.keys[key])
-	r.Header.Set("Accept", "application/json")
-	w := httptest.NewRecorder()
-	d.api.ServeHTTP(w, r)
-	var problem struct{ Code string }
-	_ = json.Unmarshal(w.Body.Bytes(), &problem) // not every answer is one
-	return answered{w.Code, problem.Code, w.Body.String()}
-}
-
 // TestNobodyMakesThingsInAnotherProject names another project wherever a request
 // can.
 func TestNobodyMakesThingsInAnotherProject(t *testing.T) {
@@ -140,7 +127,7 @@ func TestNobodyMakesThingsInAnotherProject(t *testing.T) {
 		{"outside", "GET", "/api/v1/sessions?project_id=8", ""},
 		{"outside", "GET", "/api/v1/sandboxes?label=project%3D8", ""},
 	} {
-		if got := d.send(c.key, c.method, c.path, c.body); got.status != http.StatusForbidden || got.code != policy.CodeOtherProject {
+		if got := d.send(c.key, c.method, c.path, c.body, "Accept", "application/json"); got.status != http.StatusForbidden || got.code != policy.CodeOtherProject {
 			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, got.status, got.body)
 		}
 	}
@@ -151,7 +138,7 @@ func TestNobodyMakesThingsInAnotherProject(t *testing.T) {
 		{"in", "POST", "/api/v1/keys", `{"kind":"viewer"}`},
 		{"in", "POST", "/api/v1/kill-switch", `{"level":"kill","reason":"r"}`},
 	} {
-		if got := d.send(c.key, c.method, c.path, c.body); got.status != http.StatusForbidden {
+		if got := d.send(c.key, c.method, c.path, c.body, "Accept", "application/json"); got.status != http.StatusForbidden {
 			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, got.status, got.body)
 		}
 	}
@@ -183,7 +170,7 @@ func TestWhatAKeyMakesBelongsToItsProject(t *testing.T) {
 	}
 	list := func(key, path string) (all []thing) {
 		t.Helper()
-		got := d.send(key, "GET", path, "")
+		got := d.send(key, "GET", path, "", "Accept", "application/json")
 		if err := json.Unmarshal([]byte(got.body), &all); err != nil {
 			t.Fatalf("%s as %q: %d %s", path, key, got.status, got.body)
 		}
