@@ -22,6 +22,7 @@ func fileChecks() []check {
 		{"Put keeps the executable bit", putExecutable},
 		{"Put refuses or confines names that lead out of the folder", putEscapes},
 		{"Put of what is no tar is Invalid", putGarbage},
+		{"Put that breaks off leaves no half of a file", putHalf},
 		{"what PutLocked puts can be read and not be changed", putLocked},
 		{"Get packs a folder with names relative to it", getFolder},
 		{"Get packs one file under its base name", getFile},
@@ -121,6 +122,15 @@ func putBeside(r *rig) {
 	r.say(b, "echo old > old.txt; echo old > both.txt")
 	r.put(b, "/workspace", file("new.txt", "new\n"), file("both.txt", "new\n"))
 	r.wantText("the files", r.say(b, "cat old.txt new.txt both.txt"), "old\nnew\nnew")
+}
+
+func putHalf(r *rig) {
+	b := r.box()
+	all := tarOf(r, file("whole", "whole\n"), file("half", strings.Repeat("x", 64<<10)))
+	if err := b.Put(r.ctx, "/workspace/p", bytes.NewReader(all[:len(all)/2])); !fault.Is(err, fault.Invalid) {
+		r.Errorf("half a tar: %v", err)
+	}
+	r.wantText("what is there", r.say(b, "cat p/whole; test -e p/half || echo none"), "whole\nnone")
 }
 
 func putExecutable(r *rig) {

@@ -235,7 +235,11 @@ func unpackFile(root *os.Root, name string, mode fs.FileMode, header *tar.Header
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
-	if err == nil && header.ModTime.Unix() != 0 { // that is what a tar has for none
+	if err != nil {
+		_ = root.Remove(name) // half of a file would look like a whole one
+		return err
+	}
+	if header.ModTime.Unix() != 0 { // that is what a tar has for none
 		err = root.Chtimes(name, header.ModTime, header.ModTime)
 	}
 	return err
