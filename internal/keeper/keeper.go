@@ -140,10 +140,10 @@ func (k *Keeper) Start(ctx context.Context) error { //nolint:contextcheck // the
 	if k.Alone {
 		err := k.failUnmade(ctx, k.now(), func(*live.Sandbox) bool { return true })
 		if err == nil {
-			err = k.undoUnfinished(life)
+			err = k.undoUnfinished(life) //nolint:contextcheck // undoing goes on in the keeper's life
 		}
 		if err != nil {
-			k.Stop()
+			k.Stop() //nolint:contextcheck // it ends what was begun in the keeper's life
 			return err
 		}
 	}

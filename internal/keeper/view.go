@@ -174,7 +174,7 @@ func (k *Keeper) alter(ctx context.Context, id string, t event.Type, data map[st
 	})
 	k.ended.Wake()
 	if err == nil {
-		k.followHere(&s)
+		k.followHere(&s) //nolint:contextcheck // following goes on in the keeper's life
 	}
 	return s, err
 }
