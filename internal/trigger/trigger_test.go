@@ -83,13 +83,17 @@ func TestPresets(t *testing.T) {
 	}
 	want := map[string][]row{
 		"conservative": {
-			{trigger.CPU, 80, 10 * time.Second, 120 * time.Second, trigger.Graceful}, {trigger.Memory, 1024, 0, 120 * time.Second, trigger.Graceful},
-			{trigger.Anomaly, 0.7, 0, 120 * time.Second, trigger.Graceful}, {trigger.TimeLimit, 7200, 0, 120 * time.Second, trigger.Graceful},
+			{trigger.CPU, 80, 10 * time.Second, 120 * time.Second, trigger.Graceful},
+			{trigger.Memory, 1024, 0, 120 * time.Second, trigger.Graceful},
+			{trigger.Anomaly, 0.7, 0, 120 * time.Second, trigger.Graceful},
+			{trigger.TimeLimit, 7200, 0, 120 * time.Second, trigger.Graceful},
 			{trigger.Errors, 0.15, 0, 120 * time.Second, trigger.Graceful},
 		},
 		"aggressive": {
-			{trigger.CPU, 60, 5 * time.Second, 30 * time.Second, trigger.Forceful}, {trigger.Memory, 512, 0, 30 * time.Second, trigger.Forceful},
-			{trigger.Anomaly, 0.5, 0, 30 * time.Second, trigger.Forceful}, {trigger.TimeLimit, 1800, 0, 30 * time.Second, trigger.Forceful},
+			{trigger.CPU, 60, 5 * time.Second, 30 * time.Second, trigger.Forceful},
+			{trigger.Memory, 512, 0, 30 * time.Second, trigger.Forceful},
+			{trigger.Anomaly, 0.5, 0, 30 * time.Second, trigger.Forceful},
+			{trigger.TimeLimit, 1800, 0, 30 * time.Second, trigger.Forceful},
 			{trigger.Requests, 100, 0, 30 * time.Second, trigger.Forceful},
 		},
 		"quarantine": {

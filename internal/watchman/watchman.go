@@ -109,7 +109,7 @@ func New(cfg Config) *Watchman {
 // Start begins to look after the fleet.
 func (w *Watchman) Start(ctx context.Context) error {
 	w.life.Begin(policy.With(ctx, policy.System()))
-	w.life.Go(w.run)
+	w.life.Go(w.run)     //nolint:contextcheck // in the life that has just begun
 	w.life.Go(w.deliver) //nolint:contextcheck // in the life that has just begun
 	return nil
 }
