@@ -23,7 +23,7 @@ type command struct {
 	input     *input
 	process   *process // nil before the start, for ever if there was none
 	exit      *wire.Exit
-	telling   *time.Timer // tells that it runs; nil without
+	hurries   bool // all of it is told together
 	aborted   bool
 	stop      func() // wakes what stands open, so that it sees that; nil without
 	forgotten bool
@@ -38,10 +38,6 @@ func newCommand(e *Engine, id string) *command {
 	}
 }
 
-// brief is how long a command without input may have run before a worker hears
-// that it runs: of most, its output and its end are said in the same breath.
-const brief = 3 * time.Millisecond
-
 // run starts the command and tells ch. It is the command's goroutine: it
 // returns when the command could not be started, or all of it has begun.
 func (c *command) run(ch *channel, open wire.Open) {
@@ -49,28 +45,39 @@ func (c *command) run(ch *channel, open wire.Open) {
 	p, exit, err := e.system.start(c, open)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer e.notify()
 	if err != nil {
 		delete(e.commands, c.id)
 		ch.outcome = &wire.Opened{Outcome: outcome(err)}
-		e.notify()
 		return
 	}
 	ch.outcome = &wire.Opened{TTY: c.tty, Stdin: c.stdin}
-	switch {
-	case exit != nil: // there was nothing to start
+	if exit != nil { // there was nothing to start
 		c.end(*exit)
 		for _, s := range c.streams {
 			s.closed = true
 		}
-		e.notify()
 		return
-	case c.stdin || c.exit != nil:
-		e.notify()
-	default:
-		c.telling = time.AfterFunc(brief, e.notify)
 	}
 	c.process = p
-	p.serve(c)
+	if !c.brief(p) {
+		p.serve(c)
+	}
+}
+
+// brief reports whether the command was over in a moment: then its start, its
+// words and its end are told in one breath. The engine's mu is held, and is not
+// in between.
+func (c *command) brief(p *process) bool {
+	if p.brief == nil {
+		return false
+	}
+	c.hurries = true
+	c.e.mu.Unlock()
+	over := p.brief()
+	c.e.mu.Lock()
+	c.hurries = false
+	return over
 }
 
 // failed reports whether the command, a transfer, came to nothing. The engine's
@@ -81,9 +88,6 @@ func (c *command) failed() bool { return c.exit != nil && c.exit.Status != wire.
 func (c *command) end(exit wire.Exit) {
 	exit.Ended = time.Now()
 	c.exit = &exit
-	if c.telling != nil {
-		c.telling.Stop()
-	}
 	c.input.stop()
 }
 
@@ -92,7 +96,9 @@ func (c *command) finished(exit wire.Exit) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
 	c.end(exit)
-	c.e.notify()
+	if !c.hurries {
+		c.e.notify()
+	}
 }
 
 // move is the goroutine of a transfer.

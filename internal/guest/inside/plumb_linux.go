@@ -42,11 +42,13 @@ func (p *process) plumb(open wire.Open, user user) (theirs ends, err error) {
 			return theirs, err
 		}
 		theirs = append(theirs, uintptr(w))
-		if err := blocking(w); err != nil {
-			_ = unix.Close(r)
+		if p.lane != nil {
+			p.lane.out[i] = r
+			continue
+		}
+		if p.out[i], err = file(r, "output"); err != nil {
 			return theirs, err
 		}
-		p.out[i] = os.NewFile(uintptr(r), "output")
 	}
 	return theirs, nil
 }
@@ -63,12 +65,10 @@ func (p *process) plumbInput(wanted bool, user user) (uintptr, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := blocking(r); err != nil {
+	if p.in, err = file(w, "input"); err != nil {
 		_ = unix.Close(r)
-		_ = unix.Close(w)
 		return 0, err
 	}
-	p.in = os.NewFile(uintptr(w), "input")
 	return uintptr(r), nil
 }
 
@@ -105,10 +105,11 @@ func (p *process) plumbTTY(open wire.Open, user user) (ends, error) {
 const endOfInput = 4
 
 // pipe returns a pipe that belongs to user, because a program may open
-// /dev/stdout anew, which only its owner can. Neither end blocks.
+// /dev/stdout anew, which only its owner can. Both ends block, as programs
+// expect.
 func pipe(user user) (r, w int, err error) {
 	var both [2]int
-	if err := unix.Pipe2(both[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+	if err := unix.Pipe2(both[:], unix.O_CLOEXEC); err != nil {
 		return 0, 0, fmt.Errorf("make a pipe: %w", err)
 	}
 	if err := unix.Fchown(both[0], int(user.uid), int(user.gid)); err != nil {
@@ -119,12 +120,13 @@ func pipe(user user) (r, w int, err error) {
 	return both[0], both[1], nil
 }
 
-// blocking makes one end of a pipe block, as programs expect.
-func blocking(fd int) error {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0); err != nil {
-		return fmt.Errorf("make a pipe block: %w", err)
+// file makes the guest's end of a pipe one that the poller waits for.
+func file(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("make a pipe not block: %w", err)
 	}
-	return nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // closeFiles closes what is there.
@@ -136,4 +138,9 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-func (p *process) close() { closeFiles([]*os.File{p.in, p.out[0], p.out[1]}) }
+func (p *process) close() {
+	closeFiles([]*os.File{p.in, p.out[0], p.out[1]})
+	if p.lane != nil {
+		p.lane.close()
+	}
+}

@@ -27,6 +27,7 @@ type linux struct {
 	started  *sync.Cond
 	children map[int]*command
 	alive    int
+	orphans  bool // there are children that are no command's
 }
 
 // process is a command's process with what the guest holds of it.
@@ -37,6 +38,8 @@ type process struct {
 	out   [2]*os.File // the second is nil with a terminal
 	tty   *os.File
 	ended chan struct{} // closed by the reaper
+	lane  *lane         // while it is brief; nil without
+	brief func() bool   // watches it for that moment and reports whether it is over; nil without
 
 	mu    sync.Mutex
 	alive bool // not reaped, so the pid is its own
@@ -63,6 +66,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		return nil, &wire.Exit{Code: code}, nil
 	}
 	p := &process{ended: make(chan struct{}), alive: true}
+	p.briefly(open)
 	theirs, err := p.plumb(open, user)
 	defer theirs.close()
 	if err != nil {
@@ -73,6 +77,10 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid},
 		Setsid:     true,
 		Setctty:    open.TTY,
+	}
+	if p.lane != nil {
+		attr.PidFD = &p.lane.pidfd
+		p.brief = func() bool { return l.hurry(c, p) }
 	}
 	tree, planted, err := l.trees.plant(attr)
 	if err != nil {
@@ -107,7 +115,9 @@ func (l *linux) fork(c *command, p *process, path string, open wire.Open, attr *
 	c.processOf(p)
 	l.children[pid] = c
 	l.alive++
-	l.started.Signal()
+	if p.lane == nil {
+		l.started.Signal()
+	}
 	return nil
 }
 
@@ -260,13 +270,16 @@ func (l *linux) reap() {
 			continue
 		case err != nil: // no child at all
 			l.mu.Lock()
-			for l.alive == 0 {
+			for l.alive == 0 && !l.orphans {
 				l.started.Wait()
 			}
+			l.orphans = false
 			l.mu.Unlock()
 			continue
 		}
+		l.mu.Lock()
 		l.collect(waitedPID(&info))
+		l.mu.Unlock()
 	}
 }
 
@@ -276,9 +289,8 @@ func waitedPID(info *unix.Siginfo) int {
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
 }
 
+// collect collects a child that has ended. mu is held.
 func (l *linux) collect(pid int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	c := l.children[pid]
 	var status unix.WaitStatus
 	if c == nil {

@@ -1,0 +1,185 @@
+package inside
+
+import (
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/guest/wire"
+)
+
+// Most commands are over in a moment, and then a place in the poller for each
+// pipe, a goroutine that reads it, and a wake of the reaper cost more than the
+// command. So a command without input is watched for its first moment by who
+// started it, in one call that waits for its pipes and its end together. One that
+// takes longer or says more is handed to those who can wait for long.
+const (
+	brief      = 3 * time.Millisecond
+	briefWords = 32 << 10
+)
+
+// lane is what the guest holds of a command in its first moment.
+type lane struct {
+	pidfd int
+	out   [2]int // the guest's ends of its pipes; -1 when it has ended
+}
+
+// close closes what is left.
+func (n *lane) close() {
+	for i := range n.out {
+		n.end(i)
+	}
+	if n.pidfd >= 0 {
+		_ = unix.Close(n.pidfd)
+		n.pidfd = -1
+	}
+}
+
+func (n *lane) end(i int) {
+	if n.out[i] >= 0 {
+		_ = unix.Close(n.out[i])
+		n.out[i] = -1
+	}
+}
+
+// hurry watches a command for a moment and reports whether it is over, with all
+// that it has said. If not, the process has files for what is left.
+func (l *linux) hurry(c *command, p *process) (over bool) {
+	n := p.lane
+	p.lane = nil
+	if n.pidfd >= 0 { // on kernels that are too old there is none
+		over = l.watchBriefly(c, p, n)
+	}
+	if over {
+		n.close()
+		l.lookAround()
+		return true
+	}
+	for i, fd := range n.out {
+		if fd >= 0 {
+			p.out[i], _ = file(fd, "output") // an error closes it, and what is said is lost with it
+			n.out[i] = -1
+		}
+	}
+	n.close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.started.Signal()
+	return false
+}
+
+func (l *linux) watchBriefly(c *command, p *process, n *lane) (over bool) {
+	b := make([]byte, 4<<10)
+	end := time.Now().Add(brief)
+	for words, ended := 0, false; words < briefWords; {
+		left := max(time.Until(end), 0)
+		if ended {
+			left = 0 // whoever else holds the pipes is not waited for
+		}
+		ready, err := n.wait(left, ended)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || ready.none && !ended {
+			return false
+		}
+		if ready.none {
+			n.end(0)
+			n.end(1)
+		}
+		for i, readable := range ready.out {
+			if readable {
+				words += n.take(i, b, c)
+			}
+		}
+		if ready.end {
+			l.collectOf(c, p)
+			ended = true
+		}
+		if ended && n.out == [2]int{-1, -1} {
+			c.fallSilent()
+			return true
+		}
+	}
+	return false
+}
+
+// readiness says what there is to do for a command.
+type readiness struct {
+	none bool
+	end  bool // it has ended
+	out  [2]bool
+}
+
+// wait waits until something can be done. What is closed or over is left out.
+func (n *lane) wait(most time.Duration, ended bool) (r readiness, err error) {
+	fds := [3]unix.PollFd{{Fd: int32(n.out[0]), Events: unix.POLLIN}, {Fd: int32(n.out[1]), Events: unix.POLLIN}, {Fd: int32(n.pidfd), Events: unix.POLLIN}}
+	if ended {
+		fds[2].Fd = -1
+	}
+	limit := unix.NsecToTimespec(int64(most))
+	count, err := unix.Ppoll(fds[:], &limit, nil)
+	if err != nil {
+		return r, err
+	}
+	return readiness{none: count == 0, end: fds[2].Revents != 0, out: [2]bool{fds[0].Revents != 0, fds[1].Revents != 0}}, nil
+}
+
+// take reads what one stream has, and returns how much.
+func (n *lane) take(i int, b []byte, c *command) int {
+	count, err := unix.Read(n.out[i], b)
+	if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
+		return 0
+	}
+	if err != nil || count <= 0 {
+		n.end(i)
+		return 0
+	}
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	c.streams[i].held = append(c.streams[i].held, b[:count]...)
+	return count
+}
+
+// fallSilent notes that nothing more will be said.
+func (c *command) fallSilent() {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	for _, s := range c.streams {
+		s.closed = true
+	}
+}
+
+// collectOf collects a command's own process, which has ended, unless the reaper
+// was faster.
+func (l *linux) collectOf(c *command, p *process) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.children[p.pid] == c {
+		l.collect(p.pid)
+	}
+}
+
+// lookAround wakes the reaper if a command has left something that runs on, which
+// is a child of PID 1 then.
+func (l *linux) lookAround() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.alive > 0 {
+		return // whoever waits for that one waits for all
+	}
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err == nil {
+		l.orphans = true
+		l.started.Signal()
+	}
+}
+
+// briefly makes the lane of a command, if it may have one.
+func (p *process) briefly(open wire.Open) {
+	if open.TTY || open.Stdin {
+		return
+	}
+	p.lane = &lane{pidfd: -1, out: [2]int{-1, -1}}
+}
