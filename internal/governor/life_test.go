@@ -368,7 +368,7 @@ func TestAnotherCannotSteer(t *testing.T) {
 	if _, killed, err := s.Kill(other, w.ID(), ""); killed || err != nil {
 		t.Errorf("killed %t: %v", killed, err)
 	}
-	if ids, err := s.Governor.KillAll(other, "", ""); len(ids) != 0 || err != nil {
+	if ids, err := s.KillAll(other, "", ""); len(ids) != 0 || err != nil {
 		t.Errorf("killed %v: %v", ids, err)
 	}
 	if done, err := s.Deregister(other, w.ID()); done || err != nil {

@@ -115,7 +115,7 @@ func (a *API) serveSocket(w http.ResponseWriter, r *http.Request, open opening) 
 	}
 	var f socketFollower
 	if err == nil {
-		f, err = a.newFollower(ctx, r, open)
+		f, err = a.newFollower(ctx, r, open) //nolint:contextcheck // the connection outlives the request
 	}
 	if err == nil {
 		defer f.leave()
@@ -137,7 +137,7 @@ func (a *API) serveSocket(w http.ResponseWriter, r *http.Request, open opening) 
 	} else {
 		bounded, cancel := context.WithTimeoutCause(a.sockets.writes, a.sockets.pace.write, errStuck) //nolint:contextcheck // the connection is not the request's any more
 		defer cancel()
-		_ = writeMessage(bounded, conn, errorMessage(err)) // the close code says it again
+		_ = writeMessage(bounded, conn, errorMessage(err)) //nolint:contextcheck // as above; the close code says it again
 	}
 	a.closeSocket(r.Context(), conn, err)
 }

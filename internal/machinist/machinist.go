@@ -96,7 +96,7 @@ func New(cfg Config) *Machinist {
 // Start takes up what an earlier life of this manager left.
 func (k *Machinist) Start(ctx context.Context) error {
 	k.life.Begin(ctx)
-	k.life.Go(k.tend)
+	k.life.Go(k.tend) //nolint:contextcheck // what has its time goes on in the machinist's life
 	return nil
 }
 

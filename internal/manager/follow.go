@@ -142,7 +142,7 @@ func (f *follower) obey(ctx context.Context, e *event.Event) error {
 		return f.m.followSwitches(ctx)
 	}
 	if e.Type == event.RunCancelling {
-		f.m.Runner.Halt(e.EntityID) //nolint:contextcheck // the end is told in the runner's life
+		f.m.Halt(e.EntityID) //nolint:contextcheck // the end is told in the runner's life
 		return nil
 	}
 	if !f.m.sessions.known(e.EntityID) {

@@ -118,7 +118,7 @@ func (m *Manager) learnPause(p policy.Pause) {
 	if was.Paused && !p.Paused {
 		m.work.Wake()
 		m.idle.Wake()
-		m.Runner.Wake()
+		m.Wake()
 	}
 }
 

@@ -161,7 +161,7 @@ func (r *Runner) Start(ctx context.Context) error { //nolint:contextcheck // the
 	life := r.life
 	r.mu.Unlock()
 	if err := r.takeUp(ctx); err != nil {
-		r.Stop()
+		r.Stop() //nolint:contextcheck // what has begun ends in the runner's life
 		return err
 	}
 	r.tasks.Go(func() { r.tend(life) })

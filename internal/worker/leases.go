@@ -25,7 +25,7 @@ const (
 func (r *run) takeWork(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(r.life, func() { cancel(context.Cause(r.life)) })()
+	defer context.AfterFunc(r.life, func() { cancel(context.Cause(r.life)) })() //nolint:contextcheck // it ends with the run too
 	r.awaitProof(ctx)
 	var loops sync.WaitGroup
 	for range leasers {

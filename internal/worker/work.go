@@ -286,7 +286,7 @@ func (y *try) command(ctx context.Context, box *sandbox.Sandbox, allowed *sandbo
 	result, err := y.feedAndWait(box, exec) //nolint:contextcheck // a task has a context of its own
 	y.Tracer.Record(y.place, "exec", trace.Internal, began, time.Now(), "exec", exec.ID(), "verdict", string(result.Verdict))
 	if y.ctx.Err() != nil {
-		return context.Cause(y.ctx)
+		return context.Cause(y.ctx) //nolint:contextcheck // a task has a context of its own
 	}
 	y.ended(box, result) //nolint:contextcheck // a task has a context of its own
 	if err != nil {
