@@ -17,6 +17,7 @@ import (
 const (
 	brief      = 3 * time.Millisecond
 	briefWords = 32 << 10
+	briefLooks = 64
 )
 
 // lane is what the guest holds of a command in its first moment.
@@ -63,17 +64,19 @@ func (l *linux) hurry(c *command, p *process) (over bool) {
 		}
 	}
 	n.close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.started.Signal()
+	l.lookAround()
 	return false
 }
 
 func (l *linux) watchBriefly(c *command, p *process, n *lane) (over bool) {
 	b := make([]byte, 4<<10)
 	end := time.Now().Add(brief)
-	for words, ended := 0, false; words < briefWords; {
-		left := max(time.Until(end), 0)
+	words, ended := 0, false
+	for range briefLooks {
+		left := time.Until(end)
+		if words > briefWords || left <= 0 && !ended {
+			return false
+		}
 		if ended {
 			left = 0 // whoever else holds the pipes is not waited for
 		}
@@ -94,7 +97,9 @@ func (l *linux) watchBriefly(c *command, p *process, n *lane) (over bool) {
 			}
 		}
 		if ready.end {
-			l.collectOf(c, p)
+			if !l.collectOf(c, p) {
+				return false
+			}
 			ended = true
 		}
 		if ended && n.out == [2]int{-1, -1} {
@@ -152,28 +157,35 @@ func (c *command) fallSilent() {
 }
 
 // collectOf collects a command's own process, which has ended, unless the reaper
-// was faster.
-func (l *linux) collectOf(c *command, p *process) {
+// was faster. It reports false where that must wait: one that somebody traces has
+// ended, and is its parent's only when its tracer has looked.
+func (l *linux) collectOf(c *command, p *process) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.children[p.pid] == c {
-		l.collect(p.pid)
+	if l.children[p.pid] != c {
+		return true
 	}
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, p.pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil || waitedPID(&info) != p.pid {
+		return false
+	}
+	l.collect(p.pid)
+	return true
 }
 
-// lookAround wakes the reaper if a command has left something that runs on, which
-// is a child of PID 1 then.
+// lookAround wakes the reaper if there is something to wait for: a command, or
+// what one has left that runs on, which is a child of PID 1 then.
 func (l *linux) lookAround() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.alive > 0 {
-		return // whoever waits for that one waits for all
-	}
-	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err == nil {
+	if l.alive == 0 {
+		var info unix.Siginfo
+		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil {
+			return // there is no child
+		}
 		l.orphans = true
-		l.started.Signal()
 	}
+	l.started.Signal()
 }
 
 // briefly makes the lane of a command, if it may have one.

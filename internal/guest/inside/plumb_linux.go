@@ -44,6 +44,10 @@ func (p *process) plumb(open wire.Open, user user) (theirs ends, err error) {
 		theirs = append(theirs, uintptr(w))
 		if p.lane != nil {
 			p.lane.out[i] = r
+			// The program can open its own pipe and read what was said to be there.
+			if err := unix.SetNonblock(r, true); err != nil {
+				return theirs, fmt.Errorf("make a pipe not block: %w", err)
+			}
 			continue
 		}
 		if p.out[i], err = file(r, "output"); err != nil {
