@@ -111,6 +111,9 @@ func (l *Lifecycle) ensure(ctx context.Context, s live.Session) (live.Session, e
 	if err != nil {
 		return s, err
 	}
+	if box.Session != s.ID || box.Spec.Project() != live.ProjectOf(s.Project) {
+		return s, fault.New(fault.Conflict, "The sandbox %s has the name that is for the sandbox of this session, and is not its own. End it, or name the session otherwise.", box.ID).WithCode("name_taken")
+	}
 	if s.Sandbox == box.ID && s.State == live.SessionActive {
 		return l.alter(own, s.ID, "", demandOpen)
 	}
