@@ -7,6 +7,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/event"
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -227,8 +228,27 @@ func (k *Keeper) abandon(ctx context.Context, s live.Sandbox, w Worker, why erro
 func (k *Keeper) endUnwanted(ctx context.Context, id string, w Worker) {
 	bounded, stop := context.WithTimeoutCause(ctx, cleanupTime, errStopped)
 	defer stop()
-	if err := w.Host.EndSandbox(bounded, live.Closing{ID: id, Outcome: sandbox.OutcomeLost, Reason: "it was not wanted any more"}); err != nil {
-		k.Logger.Warn("could not end a sandbox that was given up; its worker will when it registers", "sandbox", id, "worker", w.ID, "error", err)
+	if err := w.Host.EndSandbox(bounded, unwanted(id)); err != nil {
+		k.Logger.Warn("could not end a sandbox that was given up; it is tried again", "sandbox", id, "worker", w.ID, "error", err)
+		k.endLater(ctx, id, w.ID)
+	}
+}
+
+func unwanted(id string) live.Closing {
+	return live.Closing{ID: id, Outcome: sandbox.OutcomeLost, Reason: "it was not wanted any more"}
+}
+
+// endLater writes down that a sandbox is to be ended at a worker that could not
+// be told: it need not register again to go on.
+func (k *Keeper) endLater(ctx context.Context, id, worker string) {
+	now := k.now()
+	err := k.Store.Update(ctx, func(tx store.Tx) error {
+		return tx.Sandboxes().PutUnfinished(ctx, &live.Unfinished{
+			ID: job.NewID(), What: live.Making, Manager: k.ID, SeenAt: now, Sandbox: id, Worker: worker, Sandboxes: []string{id}, GivenUp: true, CreatedAt: now,
+		})
+	})
+	if err != nil {
+		k.Logger.Error("could not write down that a sandbox is to be ended; its worker will when it registers", "sandbox", id, "worker", worker, "error", err)
 	}
 }
 

@@ -57,21 +57,26 @@ func (k *Keeper) answerIn(ctx context.Context, tx store.Tx, left *live.Unfinishe
 // takeBack undoes what could not be finished, as far as that goes now; the rest
 // is tried again.
 func (k *Keeper) takeBack(ctx context.Context, u live.Unfinished, outcome sandbox.Outcome, why string) {
-	if err := k.undo(context.WithoutCancel(ctx), u, outcome, why); err != nil {
+	if err := k.undo(context.WithoutCancel(ctx), u, true, outcome, why); err != nil {
 		k.Logger.Warn("could not undo all of what was not finished; it is tried again", "what", u.What, "sandbox", u.Sandbox, "error", err)
 	}
 }
 
 // undo ends the sandboxes and removes the snapshot of unfinished work, and
-// forgets it then.
-func (k *Keeper) undo(ctx context.Context, u live.Unfinished, outcome sandbox.Outcome, why string) error {
+// forgets it then. Who undoes its own knows that nobody was told of its forks,
+// also where they are crossed out: the database may have done it and could not
+// say so.
+func (k *Keeper) undo(ctx context.Context, u live.Unfinished, own bool, outcome sandbox.Outcome, why string) error {
 	if !u.GivenUp {
-		err := k.Store.Update(ctx, func(tx store.Tx) (err error) {
-			id := u.ID
-			if u, err = tx.Sandboxes().GetUnfinished(ctx, id); err != nil {
+		err := k.Store.Update(ctx, func(tx store.Tx) error {
+			written, err := tx.Sandboxes().GetUnfinished(ctx, u.ID)
+			if fault.Is(err, fault.NotFound) && own && u.What == live.Forking {
+				written, err = u, nil
+			}
+			if err != nil {
 				return err
 			}
-			u.GivenUp = true
+			u, u.GivenUp = written, true
 			return tx.Sandboxes().PutUnfinished(ctx, &u)
 		})
 		if fault.Is(err, fault.NotFound) {
@@ -94,28 +99,36 @@ func (k *Keeper) undo(ctx context.Context, u live.Unfinished, outcome sandbox.Ou
 	return k.Store.Update(ctx, func(tx store.Tx) error { return tx.Sandboxes().DropUnfinished(ctx, u.ID) })
 }
 
-// endMade ends a sandbox, if it was made. One that is just being made has nobody
-// who would tell its worker of its end.
+// endMade ends a sandbox, if it was made. Its worker is asked in any case: one
+// that was just being made has nobody else who would tell it, and what stands in
+// the database may be all that was ended.
 func (k *Keeper) endMade(ctx context.Context, id string, outcome sandbox.Outcome, why string) error {
 	var s live.Sandbox
 	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
 		s, err = tx.Sandboxes().Get(ctx, id)
 		return err
 	})
-	if fault.Is(err, fault.NotFound) || err == nil && s.State.Ended() {
+	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	unmade := s.State != sandbox.StateRunning
-	if _, err := k.end(ctx, id, outcome, why); err != nil {
+	if !s.State.Ended() {
+		if _, err := k.end(ctx, id, outcome, why); err != nil {
+			return err
+		}
+	}
+	if s.Worker == "" || k.forgotten(ctx, s.Worker) {
+		return nil
+	}
+	host, err := k.host(ctx, &s)
+	if err != nil {
 		return err
 	}
-	if unmade {
-		k.endAt(ctx, s.Worker, id)
-	}
-	return nil
+	bounded, stop := context.WithTimeoutCause(ctx, cleanupTime, errSlow)
+	defer stop()
+	return host.EndSandbox(bounded, unwanted(id))
 }
 
 // endAt ends what nobody waits for at a worker, where that is here.
@@ -167,7 +180,7 @@ func (k *Keeper) undoUnfinished(ctx context.Context) error {
 		k.tasks.Go(func() {
 			defer done()
 			system := policy.With(ctx, policy.System())
-			err := k.undo(system, u, sandbox.OutcomeReaped, "nobody was told of it: the manager stopped in the middle of a "+string(u.What))
+			err := k.undo(system, u, false, sandbox.OutcomeReaped, "nobody was told of it: the manager stopped in the middle of a "+string(u.What))
 			if err != nil && ctx.Err() == nil && !fault.Is(err, fault.Unavailable) {
 				k.Logger.Error("could not undo what was not finished; it is tried again", "what", u.What, "sandbox", u.Sandbox, "error", err)
 			}

@@ -29,4 +29,5 @@ type Work string
 const (
 	Forking Work = "fork"
 	Saving  Work = "snapshot"
+	Making  Work = "create" // of a sandbox that nobody waits for any more
 )
