@@ -165,7 +165,7 @@ func (g *Governor) Release(ctx context.Context, id, resolution string) (manifest
 		return nil
 	})
 	if err == nil { // also where it is not written down that it stands: it may be about to
-		if _, err = g.Sandboxes.ResumeSandbox(asOwner(ctx, &w), w.Sandbox); err != nil {
+		if err = g.goOn(ctx, &w); err != nil {
 			if heldAnew(err) {
 				return w, err
 			}
@@ -184,6 +184,9 @@ func (g *Governor) holdAgain(ctx context.Context, id string, held manifest.Quara
 		}
 		return nil
 	})
+	if err == nil && w.Quarantined() {
+		err = g.stayStill(ctx, &w)
+	}
 	return w, errors.Join(why, err)
 }
 

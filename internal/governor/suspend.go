@@ -44,6 +44,10 @@ func (g *Governor) Suspend(ctx context.Context, id, reason string) (manifest.Wor
 			}
 			return nil
 		})
+		if again == nil && !w.Suspended() {
+			// It may stand still all the same, when only the word of it was lost.
+			_, again = g.Sandboxes.ResumeSandbox(asOwner(work, &w), w.Sandbox)
+		}
 		return w, errors.Join(err, again)
 	}
 	g.Logger.LogAttrs(ctx, slog.LevelWarn, "worker_suspended", slog.String("worker_id", id), slog.String("reason", clip(reason)))
@@ -99,16 +103,33 @@ func (g *Governor) Revive(ctx context.Context, id, reason string) (manifest.Work
 	if err != nil {
 		return w, err
 	}
-	if !since.IsZero() {
-		if _, err := g.Sandboxes.ResumeSandbox(asOwner(ctx, &w), w.Sandbox); err != nil {
-			if heldAnew(err) {
-				return w, err
-			}
-			return g.suspendAgain(context.WithoutCancel(ctx), id, since, err)
+	// Also where it bore no mark: a manager may have been killed between the two.
+	if err := g.goOn(ctx, &w); err != nil {
+		if heldAnew(err) || since.IsZero() {
+			return w, err
 		}
+		return g.suspendAgain(context.WithoutCancel(ctx), id, since, err)
 	}
 	g.Logger.LogAttrs(ctx, slog.LevelInfo, "worker_revived", slog.String("worker_id", id), slog.String("reason", clip(reason)))
 	return w, nil
+}
+
+// goOn lets a worker's sandbox go on. Who asked may hang up: a host that was told
+// does it, and what came of it must be known.
+func (g *Governor) goOn(ctx context.Context, w *manifest.Worker) error {
+	work, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errSlow)
+	defer stop()
+	_, err := g.Sandboxes.ResumeSandbox(asOwner(work, w), w.Sandbox)
+	return err
+}
+
+// stayStill freezes a worker that bears a mark once more: it may go on all the
+// same, when only the word of it was lost.
+func (g *Governor) stayStill(ctx context.Context, w *manifest.Worker) error {
+	work, stop := context.WithTimeoutCause(ctx, cleanupTime, errSlow)
+	defer stop()
+	_, err := g.Sandboxes.HoldSandbox(asOwner(work, w), w.Sandbox)
+	return err
 }
 
 // heldAnew reports whether a worker could not go on because the law holds it once
@@ -126,6 +147,9 @@ func (g *Governor) suspendAgain(ctx context.Context, id string, since time.Time,
 		}
 		return nil
 	})
+	if err == nil && w.Suspended() {
+		err = g.stayStill(ctx, &w)
+	}
 	return w, errors.Join(why, err)
 }
 
