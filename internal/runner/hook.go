@@ -17,7 +17,7 @@ import (
 func (r *Runner) deliver(ctx context.Context) {
 	tick := time.NewTicker(rhythm)
 	defer tick.Stop()
-	caller := r.Hooks.Client()
+	caller := r.Hooks.Client(webhook.CallTime)
 	for {
 		ended := r.arrived.Wait()
 		for full := r.Fence() != 0; full && ctx.Err() == nil; {

@@ -24,7 +24,7 @@ func TestAddressesOfWebhooksAreNotSaid(t *testing.T) {
 	cfg := config(t, newBench().worker(1))
 	cfg.Hooks = webhook.Terms{Secret: []byte("a secret of some length"), Private: true}
 	r := New(cfg)
-	err := r.post(t.Context(), cfg.Hooks.Client(), store.Hook{URL: server.URL + "/canary?token=canary"}, &run.Run{ID: "r"})
+	err := r.post(t.Context(), cfg.Hooks.Client(webhook.CallTime), store.Hook{URL: server.URL + "/canary?token=canary"}, &run.Run{ID: "r"})
 	if err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("it says %v", err)
 	}

@@ -28,7 +28,7 @@ type Hooks struct {
 const DefaultHookTimeout = 5 * time.Second
 
 const (
-	maxHookTimeout = 30 * time.Second
+	MaxHookTimeout = 30 * time.Second
 	maxHookURL     = 2000 // bytes
 )
 
@@ -43,8 +43,8 @@ func (h *Hooks) check() error {
 			return fault.Field(field, "is longer than %d bytes, or no text", maxHookURL)
 		}
 	}
-	if h.Timeout < 0 || h.Timeout > maxHookTimeout || h.PreKill != "" && h.Timeout == 0 {
-		return fault.Field("hooks.timeout_seconds", "must be more than 0 and at most %d", int64(maxHookTimeout/time.Second))
+	if h.Timeout < 0 || h.Timeout > MaxHookTimeout || h.PreKill != "" && h.Timeout == 0 {
+		return fault.Field("hooks.timeout_seconds", "must be more than 0 and at most %d", int64(MaxHookTimeout/time.Second))
 	}
 	return nil
 }

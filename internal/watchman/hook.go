@@ -33,6 +33,10 @@ func waits(f *trigger.Firing) bool { return f.Plan.Hooks.PreKill != "" && f.PreK
 // is away, or slow, or answers nonsense keeps nobody alive. Its time counts from
 // the firing, so that many of them together put nothing off for longer.
 func (w *Watchman) askFirst(ctx context.Context, f *trigger.Firing) (over bool, err error) {
+	const aborted = "the pre_kill hook aborted it"
+	if f.PreKill == trigger.Aborted { // whoever asked did not come to write its end down
+		return true, w.finish(ctx, f.ID, trigger.Failed, aborted)
+	}
 	if !waits(f) {
 		return false, nil
 	}
@@ -66,7 +70,7 @@ func (w *Watchman) askFirst(ctx context.Context, f *trigger.Firing) (over bool, 
 	if answer != trigger.Aborted {
 		return false, nil
 	}
-	detail := "the pre_kill hook aborted it"
+	detail := aborted
 	if why != "" {
 		detail += ": " + why
 	}

@@ -101,7 +101,7 @@ func New(cfg Config) *Watchman {
 		cfg.Observe = func(trigger.Kind, trigger.Outcome) {}
 	}
 	return &Watchman{
-		Config: cfg, meters: meters{}, client: cfg.Hooks.Client(), turns: make(chan struct{}, together), asks: make(chan struct{}, asking),
+		Config: cfg, meters: meters{}, client: cfg.Hooks.Client(trigger.MaxHookTimeout), turns: make(chan struct{}, together), asks: make(chan struct{}, asking),
 		wake: make(chan struct{}, 1), news: make(chan struct{}, 1), busy: map[string]bool{},
 	}
 }

@@ -36,10 +36,11 @@ type Terms struct {
 // Bounds of a webhook. A try that fails is made again after twice as long.
 const (
 	Tries = 12 // before one is given up
-	Batch = 16 // that are called together
+	// CallTime is how long a call may take that nobody waits for.
+	CallTime = 10 * time.Second
+	Batch    = 16 // that are called together
 
 	maxURL   = 2000
-	callTime = 10 * time.Second
 	first    = 5 * time.Second
 	longest  = time.Hour
 	maxReply = 64 << 10
@@ -99,9 +100,9 @@ var errPrivate = errors.New("the name stands for an address of a private network
 
 // Client calls webhooks. Each address is looked at when the connection to it is
 // about to be made, so that a name cannot stand for another by then; nothing is
-// asked of a proxy, and no redirect is followed.
-func (t Terms) Client() *http.Client {
-	dialer := &net.Dialer{Timeout: callTime, Control: func(_, address string, _ syscall.RawConn) error {
+// asked of a proxy, and no redirect is followed. No call takes longer than most.
+func (t Terms) Client(most time.Duration) *http.Client {
+	dialer := &net.Dialer{Timeout: min(most, CallTime), Control: func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil || !t.allowed(to.Addr()) {
 			return errPrivate
@@ -109,10 +110,10 @@ func (t Terms) Client() *http.Client {
 		return nil
 	}}
 	return &http.Client{
-		Timeout:       callTime,
+		Timeout:       most,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, DisableKeepAlives: true, TLSHandshakeTimeout: callTime, ResponseHeaderTimeout: callTime, MaxResponseHeaderBytes: maxReply,
+			DialContext: dialer.DialContext, DisableKeepAlives: true, TLSHandshakeTimeout: min(most, CallTime), ResponseHeaderTimeout: most, MaxResponseHeaderBytes: maxReply,
 		},
 	}
 }

@@ -51,7 +51,7 @@ func TestANameThatStandsForThisMachineIsNotCalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := Terms{Secret: []byte("s")}.Client().Do(req)
+	resp, err := Terms{Secret: []byte("s")}.Client(CallTime).Do(req)
 	if err == nil {
 		_ = resp.Body.Close()
 	}
@@ -67,11 +67,11 @@ func TestAnErrorDoesNotNameTheAddress(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	terms := Terms{Secret: []byte("secret"), Private: true}
 	call := Call{URL: server.URL + "/canary", Event: "e", Delivery: "d", Body: []byte("{}")}
-	if _, err := terms.Post(t.Context(), terms.Client(), call, time.Now()); err == nil || strings.Contains(err.Error(), "canary") {
+	if _, err := terms.Post(t.Context(), terms.Client(CallTime), call, time.Now()); err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("an answer of 404 is %v", err)
 	}
 	server.Close()
-	if _, err := terms.Post(t.Context(), terms.Client(), call, time.Now()); err == nil || strings.Contains(err.Error(), "canary") {
+	if _, err := terms.Post(t.Context(), terms.Client(CallTime), call, time.Now()); err == nil || strings.Contains(err.Error(), "canary") {
 		t.Errorf("nobody there is %v", err)
 	}
 }

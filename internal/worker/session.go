@@ -129,7 +129,7 @@ func (s *session) register(ctx context.Context) error {
 		r.tasks.drop(h, errGone)
 	}
 	r.hosted.strangers(welcome.Strangers)
-	r.hosted.killStrangers(welcome.StrangeExecs) //nolint:contextcheck // in the lives of their sandboxes
+	r.hosted.killStrangers(welcome.StrangeExecs)           //nolint:contextcheck // in the lives of their sandboxes
 	r.stops.heard(r.life, welcome.Switches, tripped, true) //nolint:contextcheck // what is stopped is stopped in the life of the run
 	return nil
 }
