@@ -58,3 +58,25 @@ func TestSessionsStayInTheirProject(t *testing.T) {
 		})
 	}
 }
+
+// TestASessionTakesNoSandboxThatIsNotItsOwn: whoever gives a sandbox the name that
+// that of a session has does not get the session's work into it.
+func TestASessionTakesNoSandboxThatIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, sqliteStore(t))
+	for who, ctx := range map[string]context.Context{"stranger": inProject(8), "owner": as("o")} {
+		trap, _, err := s.keeper.CreateSandbox(inProject(7), live.Request{Name: "session-" + who})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x, _, err := s.StartSession(ctx, live.SessionRequest{ID: who}); fault.CodeOf(err) != "name_taken" || x.Sandbox == trap.ID {
+			t.Errorf("%s: %+v, %v", who, x, err)
+		}
+		if _, err := s.StopSession(ctx, who); err != nil {
+			t.Errorf("%s: stop: %v", who, err)
+		}
+		if box, err := s.keeper.Sandbox(inProject(7), trap.ID); err != nil || box.State.Ended() {
+			t.Errorf("%s: the sandbox with that name: %+v, %v", who, box, err)
+		}
+	}
+}

@@ -229,6 +229,29 @@ func TestAHookHasNoMoreTimeThanItHas(t *testing.T) {
 	}
 }
 
+// TestAnAbortOutlivesACrash: a manager that is killed between the answer of the
+// hook and the end of the firing has not forgotten the answer.
+func TestAnAbortOutlivesACrash(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, openSQLite(t))
+	r := newReceiver(t, s.hooks.Secret)
+	manual := s.rule(trigger.Manual, 0, func(x *trigger.Trigger) { hooked(r, x) })
+	w := s.start()
+	fired, err := s.Fire(boss(), w.ID(), manual.ID, nil, "now")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fired.Firing.PreKill = trigger.Aborted
+	if err := s.Store.Update(t.Context(), func(tx store.Tx) error { return tx.Firings().Put(t.Context(), fired.Firing) }); err != nil {
+		t.Fatal(err)
+	}
+	s.restart()
+	s.look(1)
+	if f := s.want(trigger.Failed)[0]; f.PreKill != trigger.Aborted || s.worker(w).State != manifest.Running {
+		t.Errorf("it came to %+v, and the worker is %s", f, s.worker(w).State)
+	}
+}
+
 func TestWhatAHookIsToldIsToldAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, openSQLite(t))
