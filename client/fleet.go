@@ -166,6 +166,32 @@ func (c *Client) KillFleet(ctx context.Context, contract, reason string) ([]stri
 	return out.Workers, err
 }
 
+// Quarantine says why a worker is put under quarantine.
+type Quarantine struct {
+	Reason   string `json:"reason,omitempty"`
+	Source   string `json:"source,omitempty"`
+	Severity string `json:"severity,omitempty"` // low, medium, high or critical; "" is medium
+	Note     string `json:"note,omitempty"`
+}
+
+// QuarantineWorker puts a worker under quarantine.
+func (c *Client) QuarantineWorker(ctx context.Context, id string, q Quarantine) (out FleetWorker, err error) {
+	err = c.postFleet(ctx, q, &out, "workers", id, "quarantine")
+	return out, err
+}
+
+// ReleaseWorker ends the quarantine of a worker, which goes on.
+func (c *Client) ReleaseWorker(ctx context.Context, id, resolution string) (out FleetWorker, err error) {
+	err = c.postFleet(ctx, map[string]string{"resolution": resolution}, &out, "workers", id, "release")
+	return out, err
+}
+
+// TerminateWorker ends the quarantine of a worker, and the worker.
+func (c *Client) TerminateWorker(ctx context.Context, id, resolution string) (out FleetWorker, err error) {
+	err = c.postFleet(ctx, map[string]string{"resolution": resolution}, &out, "workers", id, "terminate")
+	return out, err
+}
+
 // Heartbeat gives a sign of life of a worker, and reports whether it was taken.
 func (c *Client) Heartbeat(ctx context.Context, id string) (accepted bool, err error) {
 	var out struct {

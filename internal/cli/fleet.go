@@ -17,7 +17,8 @@ import (
 func (inv *invocation) fleetCommand() *cobra.Command {
 	return group("fleet", "Govern workers that may start workers: manifests, contracts, who started whom",
 		inv.fleetListCommand(), inv.fleetManifestCommand(), inv.fleetLaunchCommand(), inv.fleetKillCommand(), inv.fleetLineageCommand(),
-		inv.fleetContractsCommand(), inv.fleetKeysCommand(), inv.fleetReviveCommand(), inv.triggerCommand())
+		inv.fleetContractsCommand(), inv.fleetKeysCommand(), inv.fleetQuarantineCommand(), inv.fleetReleaseCommand(), inv.fleetTerminateCommand(),
+		inv.fleetReviveCommand(), inv.triggerCommand())
 }
 
 func (inv *invocation) fleetListCommand() *cobra.Command {

@@ -254,13 +254,7 @@ func (inv *invocation) triggerFireCommand() *cobra.Command {
 func (inv *invocation) fleetReviveCommand() *cobra.Command {
 	var reason string
 	cmd := inv.asking(&cobra.Command{
-		Use: "revive ID", Short: "Let a worker go on that is suspended or under quarantine",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage(cmd, "name one worker")
-			}
-			return nil
-		},
+		Use: "revive ID", Short: "Let a worker go on that is suspended or under quarantine", Args: oneWorker,
 	}, func(ctx context.Context, c *client.Client, args []string) error {
 		w, err := c.ReviveWorker(ctx, args[0], reason)
 		if err != nil {
