@@ -60,7 +60,9 @@ func (k *Keeper) ResumeSandbox(ctx context.Context, id string) (live.Sandbox, er
 	}
 	defer give()
 	s, host, err := k.free(ctx, id)
-	if err != nil || s.Paused == "" && !strings.HasPrefix(s.Name, live.FleetName) {
+	// Where others may have said the opposite at the same time, or must not be
+	// believed, its host is asked in any case.
+	if err != nil || s.Paused == "" && k.Alone && !strings.HasPrefix(s.Name, live.FleetName) {
 		return s, err
 	}
 	if err := k.demandFree(ctx, &s); err != nil {
@@ -83,7 +85,7 @@ func (k *Keeper) goOn(ctx context.Context, s *live.Sandbox, host hosting) (live.
 	if err := k.demandFree(ctx, s); err != nil {
 		return *s, errors.Join(err, host.PauseSandbox(ctx, s.ID))
 	}
-	if s.Paused == "" { // a worker of the fleet, whose host was asked in any case, as in HoldSandbox
+	if s.Paused == "" { // its host was asked in any case, as in HoldSandbox
 		return *s, nil
 	}
 	return k.alter(ctx, s.ID, event.SandboxResumed, map[string]any{"mode": s.Paused, "generation": s.Generation}, func(s *live.Sandbox, now time.Time) error {
