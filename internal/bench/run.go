@@ -324,7 +324,7 @@ func (r Runner) rate(ctx context.Context, meter Meter, h Hello, clients int, dur
 	}
 	begin := time.Now()
 	failed := together(clients, func() error {
-		for time.Since(begin) < during {
+		for { // once in any case: a rate of nothing says nothing
 			ran, err := r.Do(ctx, h)
 			if err != nil {
 				return err
@@ -333,8 +333,10 @@ func (r Runner) rate(ctx context.Context, meter Meter, h Hello, clients int, dur
 			if ran.Warm {
 				warm.Add(1)
 			}
+			if time.Since(begin) >= during {
+				return nil
+			}
 		}
-		return nil
 	})
 	rate.Took = time.Since(begin)
 	if err := cmp.Or(failed, r.settle(ctx)); err != nil {
