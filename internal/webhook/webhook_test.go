@@ -84,3 +84,15 @@ func TestAgainWaitsLongerEachTime(t *testing.T) {
 		}
 	}
 }
+
+// TestAClientHasTheTimeThatItIsGiven: who asks a hook before a kill may wait longer
+// than who only tells one.
+func TestAClientHasTheTimeThatItIsGiven(t *testing.T) {
+	t.Parallel()
+	for _, most := range []time.Duration{time.Second, 3 * CallTime} {
+		c := Terms{}.Client(most)
+		if transport, ok := c.Transport.(*http.Transport); !ok || c.Timeout != most || transport.ResponseHeaderTimeout != most || transport.TLSHandshakeTimeout > CallTime {
+			t.Errorf("with %s: %+v", most, c)
+		}
+	}
+}
