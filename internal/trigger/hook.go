@@ -28,6 +28,7 @@ type Hooks struct {
 const DefaultHookTimeout = 5 * time.Second
 
 const (
+	// MaxHookTimeout is the longest that a hook may be waited for.
 	MaxHookTimeout = 30 * time.Second
 	maxHookURL     = 2000 // bytes
 )

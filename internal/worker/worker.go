@@ -316,7 +316,7 @@ func newRun(ctx context.Context, c Config, folder *base, archive *evidence.Archi
 	r.brake, r.stops = sandbox.NewBrake(), newStops(r)
 	r.session, r.contact = newSession(r), newContact()
 	r.runs = newRuns(c.Slots)
-	r.hosted = newHosted(r.life)
+	r.hosted = newHosted(r.life) //nolint:contextcheck // what is hosted lives as long as the run
 	return r
 }
 
@@ -397,7 +397,7 @@ func (r *run) drain(ctx context.Context) {
 	}
 	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), r.DrainTimeout, errDrained)
 	defer cancel()
-	failed := context.AfterFunc(r.life, cancel)
+	failed := context.AfterFunc(r.life, cancel) //nolint:contextcheck // it ends with the run too
 	defer failed()
 	if r.tasks.awaitFewer(bounded, 1) != nil {
 		r.log.Warn("jobs did not end in time and are given back", "jobs", r.tasks.len())
