@@ -2,6 +2,7 @@ package inside
 
 import (
 	"errors"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,8 +60,7 @@ func (l *linux) hurry(c *command, p *process) (over bool) {
 	}
 	for i, fd := range n.out {
 		if fd >= 0 {
-			p.out[i], _ = file(fd, "output") // an error closes it, and what is said is lost with it
-			n.out[i] = -1
+			p.out[i], n.out[i] = os.NewFile(uintptr(fd), "output"), -1 // it does not block: see plumb
 		}
 	}
 	n.close()
