@@ -167,7 +167,7 @@ func (d *doors) fill() {
 			},
 			func() error { return tx.Sandboxes().Add(ctx, &box) },
 			func() error {
-				return tx.Execs().Add(ctx, &live.Exec{ID: d.ids["exec"], Sandbox: box.ID, Owner: ownerA, Command: []string{mark}, State: live.Running, CreatedAt: now})
+				return tx.Execs().Add(ctx, &live.Exec{ID: d.ids["exec"], Sandbox: box.ID, Owner: ownerA, Command: []string{mark}, State: live.Running, CreatedAt: now}, nil)
 			},
 			func() error {
 				return tx.Sandboxes().AddSnapshot(ctx, &live.Snapshot{ID: d.ids["snapshot"], Sandbox: box.ID, Owner: ownerA, Kind: live.Files, Label: mark, CreatedAt: now})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/sandbox"
@@ -40,6 +41,10 @@ type Host interface {
 	// StartExec starts a command, and returns once it was started. One with the
 	// same id that was started before is a success.
 	StartExec(ctx context.Context, c live.Command) error
+	// RunExec is StartExec that brings the end along where it comes within a
+	// while; nil is that it runs on. The end is told as well, in its time: the
+	// answer may be lost.
+	RunExec(ctx context.Context, c live.Command, within time.Duration) (*live.ExecEnded, error)
 	// FollowExec hands what an exec prints to piece, from the offsets on, until
 	// it has ended and all of it was handed over, or ctx ends. Pieces come from
 	// one goroutine, each stream in order and without a gap. It is known until

@@ -81,6 +81,25 @@ func (r TellRequest) Check() error {
 	return nil
 }
 
+// MaxWithin bounds how long an answer to RunExec may wait for the end.
+const MaxWithin = time.Second
+
+// CheckRunExec checks what RunExec is asked.
+func CheckRunExec(c live.Command, within time.Duration) error {
+	if within < 0 || within > MaxWithin {
+		return fault.Field("within_ns", "must be from 0 to %d", MaxWithin)
+	}
+	return CheckExecOrder(c)
+}
+
+// CheckExecEnded checks the end that an answer brings along; nil is none.
+func CheckExecEnded(e *live.ExecEnded) error {
+	if e == nil {
+		return nil
+	}
+	return checkExecEnded("ended", e)
+}
+
 func checkExecEnded(field string, e *live.ExecEnded) error {
 	if err := CheckExecID(field+".id", e.ID); err != nil {
 		return err

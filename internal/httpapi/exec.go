@@ -96,7 +96,11 @@ func (a *API) startExec(ctx context.Context, in *startExecInput) (*startExecOutp
 		return nil, err
 	}
 	asked := run.Asked{Key: in.IdempotencyKey, Digest: digest(http.MethodPost+" /sandboxes/"+in.ID+"/execs", raw)}
-	e, replayed, err := a.cfg.Keeper.StartExec(ctx, c, asked)
+	begin := a.cfg.Keeper.StartExec
+	if in.Wait > 0 {
+		begin = a.cfg.Keeper.RunExec
+	}
+	e, replayed, err := begin(ctx, c, asked)
 	if err != nil {
 		return nil, err
 	}

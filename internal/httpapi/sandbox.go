@@ -45,6 +45,7 @@ type Keeper interface {
 	DiffSandbox(ctx context.Context, id, from, to string) (evidence.Comparison, error)
 
 	StartExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error)
+	RunExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error)
 	Exec(ctx context.Context, id string) (live.Exec, error)
 	Execs(ctx context.Context, f store.ExecFilter) ([]live.Exec, error)
 	// WaitExec returns an exec when it has ended, or with the cause when ctx has.

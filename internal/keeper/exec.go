@@ -24,23 +24,38 @@ import (
 // started. The same key with the same request answers the exec of the first
 // time; replayed says so.
 func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error) {
-	who, err := policy.Asking(ctx)
+	e, host, err := k.order(ctx, &c)
 	if err != nil {
 		return e, false, err
 	}
+	return k.start(ctx, e, c, host, asked)
+}
+
+// order makes the exec of a command that is asked for.
+func (k *Keeper) order(ctx context.Context, c *live.Command) (e live.Exec, host hosting, err error) {
 	if err := c.Check(k.Terms); err != nil {
-		return e, false, err
+		return e, nil, err
 	}
 	s, host, err := k.awake(ctx, c.Sandbox)
 	if err != nil {
-		return e, false, err
+		return e, nil, err
 	}
-	c.ID, asked.Key = job.NewID(), who.ReplyKey(asked.Key)
+	c.ID = job.NewID()
 	e = live.Exec{
 		ID: c.ID, Sandbox: s.ID, Owner: s.Owner, Project: s.Spec.Project(), Command: c.Command, Dir: c.Dir, User: c.User, TTY: c.TTY, Timeout: c.Timeout,
 		State: live.Running, CreatedAt: k.now(),
 	}
 	e.StartedAt = e.CreatedAt
+	return e, host, nil
+}
+
+// start starts an exec while it is written down.
+func (k *Keeper) start(ctx context.Context, e live.Exec, c live.Command, host hosting, asked run.Asked) (_ live.Exec, replayed bool, err error) {
+	who, err := policy.Asking(ctx)
+	if err != nil {
+		return e, false, err
+	}
+	asked.Key = who.ReplyKey(asked.Key)
 	var earlier string
 	end := k.begin(e.ID)
 	defer end()
@@ -57,10 +72,10 @@ func (k *Keeper) StartExec(ctx context.Context, c live.Command, asked run.Asked)
 				return err
 			}
 		}
-		if err := tx.Execs().Add(ctx, &e); err != nil {
+		if err := tx.Execs().Add(ctx, &e, nil); err != nil {
 			return err
 		}
-		err := tx.Events().Append(ctx, ran(&e, event.ExecStarted, who.ID, e.CreatedAt, map[string]any{"sandbox": s.ID, "command": briefly(e.Command)}))
+		err := tx.Events().Append(ctx, begins(&e, who.ID))
 		if err == nil {
 			goAhead()
 		}
@@ -145,6 +160,11 @@ func (k *Keeper) notStarted(ctx context.Context, e *live.Exec, host hosting, why
 	k.ended.Wake()
 }
 
+// begins is the event of a start.
+func begins(e *live.Exec, actor string) *event.Event {
+	return ran(e, event.ExecStarted, actor, e.CreatedAt, map[string]any{"sandbox": e.Sandbox, "command": briefly(e.Command)})
+}
+
 func emptyOutput() run.Output { return run.Output{SHA256: blob.Empty} }
 
 // kept is what stands under an idempotency key.
@@ -170,23 +190,38 @@ func keptExec(ctx context.Context, tx store.Tx, owner string, asked run.Asked) (
 
 // endExec writes the end of an exec down.
 func (k *Keeper) endExec(ctx context.Context, tx store.Tx, e *live.Exec, res live.ExecResult, inline map[string][]byte) error {
+	k.close(e, res)
+	if err := tx.Execs().Put(ctx, e, small(e, inline)); err != nil {
+		return err
+	}
+	return tx.Events().Append(ctx, ends(e, policy.ActorOf(ctx)))
+}
+
+// close says of an exec how it ended.
+func (k *Keeper) close(e *live.Exec, res live.ExecResult) {
 	e.State, e.EndedAt, e.Result = live.Done, k.now(), &res
 	if !res.Started.IsZero() {
 		e.StartedAt = res.Started
 	}
-	small := map[string][]byte{}
-	for _, digest := range []string{res.Stdout.SHA256, res.Stderr.SHA256} {
+}
+
+// small are the streams of an ended exec that ride with its end.
+func small(e *live.Exec, inline map[string][]byte) map[string][]byte {
+	all := map[string][]byte{}
+	for _, digest := range []string{e.Result.Stdout.SHA256, e.Result.Stderr.SHA256} {
 		if data, ok := inline[digest]; ok && digest != blob.Empty {
-			small[digest] = data
+			all[digest] = data
 		}
 	}
-	if err := tx.Execs().Put(ctx, e, small); err != nil {
-		return err
-	}
-	return tx.Events().Append(ctx, ran(e, event.ExecEnded, policy.ActorOf(ctx), e.EndedAt, map[string]any{
-		"sandbox": e.Sandbox, "verdict": res.Verdict, "cause": clip(res.Cause), "exit_code": res.ExitCode,
-		"stdout_bytes": res.Stdout.Kept, "stderr_bytes": res.Stderr.Kept,
-	}))
+	return all
+}
+
+// ends is the event of an end.
+func ends(e *live.Exec, actor string) *event.Event {
+	return ran(e, event.ExecEnded, actor, e.EndedAt, map[string]any{
+		"sandbox": e.Sandbox, "verdict": e.Result.Verdict, "cause": clip(e.Result.Cause), "exit_code": e.Result.ExitCode,
+		"stdout_bytes": e.Result.Stdout.Kept, "stderr_bytes": e.Result.Stderr.Kept,
+	})
 }
 
 // Exec returns an exec.

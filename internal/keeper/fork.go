@@ -143,7 +143,7 @@ func (k *Keeper) forkExecs(ctx context.Context, tx store.Tx, s *live.Sandbox, id
 		x := e
 		x.ID, x.Sandbox, x.Owner, x.Project, x.Origin = job.NewID(), s.ID, s.Owner, s.Spec.Project(), id
 		x.State, x.Result, x.EndedAt, x.CreatedAt = live.Running, nil, time.Time{}, k.now()
-		if err := tx.Execs().Add(ctx, &x); err != nil {
+		if err := tx.Execs().Add(ctx, &x, nil); err != nil {
 			return err
 		}
 		data := map[string]any{"sandbox": s.ID, "command": briefly(x.Command), "fork_of": id}

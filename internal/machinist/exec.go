@@ -56,7 +56,7 @@ func (k *Machinist) started(ctx context.Context, ref machine.Ref) (machine.Machi
 }
 
 func (k *Machinist) exec(ctx context.Context, box string, c machine.Command) (r machine.Result, err error) {
-	e, _, err := k.Execs.StartExec(ctx, live.Command{Sandbox: box, Command: c.Command, Stdin: []byte(c.Stdin), Timeout: c.Timeout}, run.Asked{})
+	e, _, err := k.Execs.RunExec(ctx, live.Command{Sandbox: box, Command: c.Command, Stdin: []byte(c.Stdin), Timeout: c.Timeout}, run.Asked{})
 	if err != nil {
 		return r, err
 	}

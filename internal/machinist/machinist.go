@@ -42,6 +42,7 @@ type Sandboxes interface {
 // Execs runs commands in them.
 type Execs interface {
 	StartExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error)
+	RunExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error)
 	Exec(ctx context.Context, id string) (live.Exec, error)
 	WaitExec(ctx context.Context, id string) (live.Exec, error)
 	ExecOutput(ctx context.Context, e *live.Exec, s sandbox.Stream, limit int64) ([]byte, error)

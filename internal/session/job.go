@@ -215,7 +215,7 @@ func (p *processor) try(ctx context.Context, j *job.Job, out *outcome) error {
 		}
 	}
 	c.Sandbox = s.Sandbox
-	e, _, err := p.l.Sandboxes.StartExec(own, c, run.Asked{})
+	e, _, err := p.l.Sandboxes.RunExec(own, c, run.Asked{})
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ type Sandboxes interface {
 	PauseSandbox(ctx context.Context, id string, how live.Paused) (live.Sandbox, error)
 	ResumeSandbox(ctx context.Context, id string) (live.Sandbox, error)
 	StartExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error)
+	RunExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error)
 }
 
 // Config is what a Lifecycle is made of.

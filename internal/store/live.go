@@ -89,12 +89,12 @@ type Account struct {
 
 // Execs keeps the commands in sandboxes. Their ids are in order of time.
 type Execs interface {
-	// Add stores a new one. An id that exists is a Conflict.
-	Add(ctx context.Context, e *live.Exec) error
+	// Add stores a new one. blobs are small ones that its result names, by
+	// digest, where it has ended already. An id that exists is a Conflict.
+	Add(ctx context.Context, e *live.Exec, blobs map[string][]byte) error
 	// Get returns one, or a fault of kind NotFound.
 	Get(ctx context.Context, id string) (live.Exec, error)
-	// Put stores one that exists. blobs are small ones that its result names,
-	// by digest.
+	// Put stores one that exists. blobs are as with Add.
 	Put(ctx context.Context, e *live.Exec, blobs map[string][]byte) error
 	// List returns a page, newest first.
 	List(ctx context.Context, f ExecFilter) ([]live.Exec, error)

@@ -236,6 +236,58 @@ func TestEndsAreToldUntilTheyAreTaken(t *testing.T) {
 	})
 }
 
+// An end that goes with an answer is told once more, a moment later or before the
+// end of its sandbox.
+func TestAnEndThatGoesWithTheAnswer(t *testing.T) {
+	story(t, nil, func(t *testing.T, s *stand) {
+		s.open(live.Order{ID: "b1"})
+		run := func(id, script string, within time.Duration) *live.ExecEnded {
+			t.Helper()
+			e, err := s.host().RunExec(t.Context(), live.Command{ID: id, Sandbox: "b1", Command: []string{"sh", "-c", script}}, within)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		e := run("quick", "echo hello; exit 3", time.Second)
+		if e == nil || e.Result.ExitCode != 3 || string(e.Inline[e.Result.Stdout.SHA256]) != "hello\n" {
+			t.Fatalf("got %+v", e)
+		}
+		synctest.Wait()
+		if _, told := s.ref.ExecEnd("quick"); told {
+			t.Error("it was told again at once")
+		}
+		pass(time.Second)
+		if res, out, _ := s.ended("quick"); out != "hello\n" || res.ExitCode != 3 {
+			t.Errorf("told %q, %+v", out, res)
+		}
+		if e := run("slow", "sleep 5; echo late", 10*time.Millisecond); e != nil {
+			t.Errorf("one that runs on: %+v", e)
+		}
+		synctest.Wait()
+		pass(5 * time.Second)
+		if _, out, _ := s.ended("slow"); out != "late\n" {
+			t.Errorf("told %q", out)
+		}
+		if e := run("last", "echo last", time.Second); e == nil {
+			t.Error("it did not end in time")
+		}
+		if err := s.host().EndSandbox(t.Context(), live.Closing{ID: "b1", Outcome: sandbox.OutcomeCancelled}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, told := s.ref.ExecEnd("last"); !told {
+			t.Error("the end of a command was not told before that of its sandbox")
+		}
+		if _, told := s.ref.SandboxEnd("b1"); !told {
+			t.Error("the end of the sandbox waits")
+		}
+		if _, err := s.host().RunExec(t.Context(), live.Command{ID: "none", Sandbox: "b1", Command: []string{"true"}}, time.Second); err == nil {
+			t.Error("one was started in a sandbox that has ended")
+		}
+	})
+}
+
 func TestLargeOutputGoesAsBlobs(t *testing.T) {
 	story(t, nil, func(t *testing.T, s *stand) {
 		s.open(live.Order{ID: "b1"})

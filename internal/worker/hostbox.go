@@ -437,6 +437,7 @@ func (k *kept) ended(end live.Ended, err error) {
 	k.memory = 0
 	k.lastTold()
 	k.mu.Unlock()
+	k.hosted.sayNow()
 	close(k.gone)
 	k.hosted.mu.Lock()
 	k.hosted.wake()

@@ -49,6 +49,7 @@ type hosted struct {
 	all      map[string]*kept
 	stopping bool
 	untold   []ending      // oldest first
+	later    []ending      // to be told when they are due, oldest first
 	telling  int           // of those that were untold, on their way
 	fewer    chan struct{} // closed when something was told; nil while nobody waits
 }
@@ -231,7 +232,7 @@ func (h *hosted) open() int {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return n + len(h.untold) + h.telling
+	return n + len(h.untold) + len(h.later) + h.telling
 }
 
 // awaitNone waits until nothing is open.

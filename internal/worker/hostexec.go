@@ -31,6 +31,7 @@ type keptExec struct {
 	out    spool
 	in     input
 	ready  chan struct{} // closed when it was started, or could not be
+	handed chan struct{} // closed when its end can be told, or it could not be started
 
 	// Set before ready is closed.
 	began time.Time
@@ -39,11 +40,14 @@ type keptExec struct {
 	mu     sync.Mutex
 	exec   *sandbox.Exec // nil before its start, and while nobody could attach to it
 	result *live.ExecResult
+	news   *live.ExecEnded // what is told of its end, once that can be
 	told   bool
+	// awaited says that an answer brings the end along, if it comes soon.
+	awaited bool
 }
 
 func (k *kept) newExec(c live.Command) *keptExec {
-	e := &keptExec{of: k, order: c, ready: make(chan struct{}), in: newInput()}
+	e := &keptExec{of: k, order: c, ready: make(chan struct{}), handed: make(chan struct{}), in: newInput()}
 	e.order.Stdin = nil
 	path := k.base.boxFolder(k.order.ID) + "/" + c.ID
 	e.out.path, e.ledger.path, e.ledger.log = path, path+journalSuffix, k.log
@@ -85,15 +89,50 @@ func (rc receiver) StartExec(ctx context.Context, c live.Command) error {
 	if err != nil {
 		return err
 	}
-	e, err := k.enterExec(c) //nolint:contextcheck // an exec outlives the call that starts it
+	e, err := k.enterExec(c, false) //nolint:contextcheck // an exec outlives the call that starts it
 	if err != nil {
 		return err
 	}
 	return e.await(ctx)
 }
 
+// RunExec is StartExec that waits a while for the end.
+func (rc receiver) RunExec(ctx context.Context, c live.Command, within time.Duration) (*live.ExecEnded, error) {
+	if err := dispatch.CheckRunExec(c, within); err != nil {
+		return nil, err
+	}
+	k, err := rc.run.hosted.find(ctx, c.Sandbox)
+	if err != nil {
+		return nil, err
+	}
+	e, err := k.enterExec(c, true) //nolint:contextcheck // an exec outlives the call that starts it
+	if err != nil {
+		return nil, err
+	}
+	soon := time.NewTimer(within)
+	defer soon.Stop()
+	select {
+	case <-e.handed:
+	case <-soon.C:
+	case <-ctx.Done():
+	}
+	end := e.leave()
+	if end != nil {
+		return end, nil
+	}
+	return nil, e.await(ctx)
+}
+
+// leave stops to await the end, and returns it if it has come.
+func (e *keptExec) leave() *live.ExecEnded {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.awaited = false
+	return e.news
+}
+
 // enterExec begins a command, unless there is one with its id.
-func (k *kept) enterExec(c live.Command) (*keptExec, error) {
+func (k *kept) enterExec(c live.Command, awaited bool) (*keptExec, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.execs[c.ID]; e != nil {
@@ -110,6 +149,7 @@ func (k *kept) enterExec(c live.Command) (*keptExec, error) {
 		return nil, errInputFull
 	}
 	e := k.newExec(c)
+	e.awaited = awaited
 	k.unread += len(c.Stdin)
 	k.execs[c.ID] = e
 	k.running++
@@ -130,6 +170,7 @@ func (e *keptExec) begin(stdin []byte) {
 		e.of.took(len(stdin))
 		e.forget()
 		close(e.ready)
+		close(e.handed)
 		return
 	}
 	e.ledger.note(execLine{Started: true})

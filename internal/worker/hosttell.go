@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
@@ -19,6 +20,7 @@ type ending struct {
 	exec *live.ExecEnded
 	box  *live.Ended
 	told func()
+	due  time.Time // of one that is told later
 }
 
 func (n ending) size() int {
@@ -38,6 +40,42 @@ func (h *hosted) say(n ending) {
 	h.mu.Unlock()
 	wake(h.news)
 }
+
+// again is how long after it was told by an answer an end is told as any other:
+// until then that answer is on its way, and more of them gather.
+const again = 250 * time.Millisecond
+
+// sayLater is say for an end that an answer brings along. That may be lost, so it
+// is told once more.
+func (h *hosted) sayLater(n ending) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n.due = time.Now().Add(again)
+	if h.later = append(h.later, n); len(h.later) == 1 {
+		time.AfterFunc(again, func() { h.sayDue(time.Now()) })
+	}
+}
+
+// sayDue puts those into the line that are due.
+func (h *hosted) sayDue(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for n < len(h.later) && !h.later[n].due.After(now) {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	h.untold = append(h.untold, h.later[:n]...)
+	if h.later = slices.Clone(h.later[n:]); len(h.later) > 0 {
+		time.AfterFunc(h.later[0].due.Sub(now), func() { h.sayDue(time.Now()) })
+	}
+	wake(h.news)
+}
+
+// sayNow puts all of them into the line: somebody waits for the last word.
+func (h *hosted) sayNow() { h.sayDue(time.Now().Add(again)) }
 
 // tell tells of ends until the run ends. What comes up while a call is on its
 // way gathers and goes with the next.
@@ -176,7 +214,22 @@ func (e *keptExec) handOver() {
 			o.Kept, o.SHA256, o.Truncated = 0, emptySHA256, true
 		}
 	}
-	e.of.hosted.say(ending{exec: n, told: e.taken})
+	e.mu.Lock()
+	e.news = n
+	awaited := e.awaited
+	e.mu.Unlock()
+	close(e.handed)
+	if awaited {
+		e.of.hosted.sayLater(ending{exec: n, told: e.taken})
+	} else {
+		e.of.hosted.say(ending{exec: n, told: e.taken})
+	}
+	e.of.mu.Lock()
+	over := e.of.over != nil
+	e.of.mu.Unlock()
+	if over { // it waits for this
+		e.of.hosted.sayNow()
+	}
 }
 
 // put uploads what is kept of a stream, for as long as the manager is away.

@@ -34,6 +34,7 @@ func RunHost(t *testing.T, h HostHarness) {
 		"a sandbox is paused, measured and ended":      sandboxLives,
 		"an unknown sandbox is told apart":             sandboxUnknown,
 		"an exec is told, with what it printed":        execTold,
+		"the end with the answer":                      execRan,
 		"an exec takes its input by offset":            execFed,
 		"an exec takes signals and sizes":              execSignalled,
 		"output is followed live and from any offset":  execFollowed,
@@ -166,6 +167,29 @@ func execTold(t *testing.T, h HostHarness) {
 	told := soon(t, "the end", ended).Execs
 	if len(told) != 1 || told[0].Result.Verdict != sandbox.OK || string(told[0].Inline[told[0].Result.Stdout.SHA256]) != "a ü\n" {
 		t.Errorf("told %+v", told)
+	}
+}
+
+// execRan is about an end that comes with the answer.
+func execRan(t *testing.T, h HostHarness) {
+	host := h.New(t, &Boxes{})
+	openBox(t, host)
+	c := live.Command{ID: "e", Sandbox: "b1", Command: []string{"echo", strings.Repeat("ü", dispatch.MaxInline/2-1)}}
+	for range 2 { // said again it is the same
+		e, err := host.RunExec(t.Context(), c, time.Millisecond)
+		if err != nil || e == nil {
+			t.Fatalf("got %+v, %v", e, err)
+		}
+		if e.ID != "e" || e.Sandbox != "b1" || string(e.Inline[e.Result.Stdout.SHA256]) != c.Command[1]+"\n" {
+			t.Errorf("told %q of %q with %d streams", e.ID, e.Sandbox, len(e.Inline))
+		}
+	}
+	c = live.Command{ID: "f", Sandbox: "b1", Command: []string{"sleep"}}
+	if e, err := host.RunExec(t.Context(), c, time.Millisecond); err != nil || e != nil {
+		t.Errorf("one that runs on: %+v, %v", e, err)
+	}
+	if _, err := host.RunExec(t.Context(), c, dispatch.MaxWithin+1); !fault.Is(err, fault.Invalid) {
+		t.Errorf("for too long: %v", err)
 	}
 }
 

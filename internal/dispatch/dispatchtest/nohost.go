@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -57,6 +58,11 @@ func (NoHost) SandboxStats(_ context.Context, id string) (live.Stats, error) {
 
 // StartExec knows no sandbox.
 func (NoHost) StartExec(_ context.Context, c live.Command) error { return noSandbox(c.Sandbox) }
+
+// RunExec knows no sandbox.
+func (NoHost) RunExec(_ context.Context, c live.Command, _ time.Duration) (*live.ExecEnded, error) {
+	return nil, noSandbox(c.Sandbox)
+}
 
 // FollowExec knows no sandbox.
 func (NoHost) FollowExec(_ context.Context, f live.Follow, _ func(dispatch.Chunk) error) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -131,6 +132,31 @@ func (s *stream) SandboxStats(ctx context.Context, id string) (live.Stats, error
 func (s *stream) StartExec(ctx context.Context, c live.Command) error {
 	_, err := ask(ctx, s, "exec/start", c, dispatch.CheckExecOrder, fine)
 	return err
+}
+
+// maxRan bounds the answer that brings the end of a command along: two streams
+// that ride, in base64.
+const maxRan = maxAnswer + 2*2*dispatch.MaxInline
+
+// running is the body of the command that runs one for a while.
+type running struct {
+	Command live.Command  `json:"command"`
+	Within  time.Duration `json:"within_ns"`
+}
+
+func (x running) check() error { return dispatch.CheckRunExec(x.Command, x.Within) }
+
+// ran is the answer to it.
+type ran struct {
+	Ended *live.ExecEnded `json:"ended,omitempty"`
+}
+
+func (x ran) check() error { return dispatch.CheckExecEnded(x.Ended) }
+
+// RunExec has the worker start a command, and waits a while for its end.
+func (s *stream) RunExec(ctx context.Context, c live.Command, within time.Duration) (*live.ExecEnded, error) {
+	x, err := askAtMost(ctx, s, "exec/run", running{c, within}, running.check, ran.check, maxRan)
+	return x.Ended, err
 }
 
 // FeedExec writes to a command's input.

@@ -53,6 +53,11 @@ func (m *commanded) hostExec(w http.ResponseWriter, r *http.Request) bool {
 	switch r.URL.Path {
 	case "/exec/start":
 		obey(w, r, dispatch.MaxOrderBytes, dispatch.CheckExecOrder, rc.StartExec)
+	case "/exec/run":
+		answer(w, r, dispatch.MaxOrderBytes, running.check, func(ctx context.Context, x running) (a ran, err error) {
+			a.Ended, err = rc.RunExec(ctx, x.Command, x.Within)
+			return a, err
+		})
 	case "/exec/feed":
 		obey(w, r, maxInputBody, dispatch.CheckInput, rc.FeedExec)
 	case "/exec/resize":

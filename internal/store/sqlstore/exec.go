@@ -13,7 +13,7 @@ import (
 
 const (
 	execSelect = `SELECT body FROM exec`
-	execInsert = `INSERT INTO exec (id, sandbox_id, owner, state, created_at, ended_at, body) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	execInsert = `INSERT INTO exec (id, sandbox_id, owner, state, created_at, ended_at, body, blobs) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
 	execPut    = `UPDATE exec SET state = $2, body = $3 WHERE id = $1`
 	execEnd    = `UPDATE exec SET state = $2, body = $3, ended_at = $4, blobs = $5 WHERE id = $1`
 	execOpen   = execSelect + ` WHERE sandbox_id = $1 AND ended_at = 0 ORDER BY id`
@@ -26,12 +26,16 @@ const (
 
 type execs struct{ *Tx }
 
-func (t execs) Add(ctx context.Context, e *live.Exec) error {
+func (t execs) Add(ctx context.Context, e *live.Exec, blobs map[string][]byte) error {
 	body, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode exec: %w", err)
 	}
-	added, err := t.q.Add(ctx, execInsert, e.ID, e.Sandbox, e.Owner, string(e.State), micros(e.CreatedAt), micros(e.EndedAt), string(body))
+	packed, err := packBlobs(blobs)
+	if err != nil {
+		return err
+	}
+	added, err := t.q.Add(ctx, execInsert, e.ID, e.Sandbox, e.Owner, string(e.State), micros(e.CreatedAt), micros(e.EndedAt), string(body), packed)
 	if err != nil {
 		return fmt.Errorf("add exec: %w", err)
 	}

@@ -92,7 +92,7 @@ func testMachineLists(t *testing.T, db Database) {
 		if err := tx.Sandboxes().Add(ctx, box); err != nil {
 			return err
 		}
-		return tx.Execs().Add(ctx, exec)
+		return tx.Execs().Add(ctx, exec, nil)
 	})
 	ids := func(what string, want []int, ask func(tx store.Tx) ([]machine.Machine, error)) {
 		t.Helper()

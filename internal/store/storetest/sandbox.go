@@ -158,14 +158,14 @@ func testExecs(t *testing.T, db Database) {
 	}
 	other := &live.Exec{ID: job.NewID(), Sandbox: "box2", Owner: "o", Command: []string{"true"}, State: live.Running, CreatedAt: moment(1)}
 	for _, x := range []*live.Exec{e, other} {
-		update(t, s, func(tx store.Tx) error { return tx.Execs().Add(ctx, x) })
+		update(t, s, func(tx store.Tx) error { return tx.Execs().Add(ctx, x, nil) })
 	}
 	get := func() live.Exec {
 		t.Helper()
 		return view(t, s, func(tx store.Tx) (live.Exec, error) { return tx.Execs().Get(ctx, e.ID) })
 	}
 	equal(t, "the exec", get(), *e)
-	wantKind(t, "add it again", s.Update(ctx, func(tx store.Tx) error { return tx.Execs().Add(ctx, e) }), fault.Conflict)
+	wantKind(t, "add it again", s.Update(ctx, func(tx store.Tx) error { return tx.Execs().Add(ctx, e, nil) }), fault.Conflict)
 	wantKind(t, "one that is not there", viewErr(t, s, func(tx store.Tx) (live.Exec, error) { return tx.Execs().Get(ctx, "none") }), fault.NotFound)
 	e.State, e.StartedAt = live.Running, moment(2)
 	update(t, s, func(tx store.Tx) error { return tx.Execs().Put(ctx, e, nil) })

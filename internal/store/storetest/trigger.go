@@ -190,7 +190,7 @@ func testFleetCommands(t *testing.T, db Database) {
 			exec("b", 1, 2, sandbox.Failed), exec("b", 1, 11, sandbox.OK), exec("b", 10, 12, sandbox.Killed), exec("b", 11, 13, sandbox.Failed),
 			exec("b", 1, 0, ""), exec("b", 10, 0, ""), exec("e", 11, 12, sandbox.Failed), exec("stranger's", 11, 12, sandbox.Failed),
 		} {
-			if err := tx.Execs().Add(ctx, e); err != nil {
+			if err := tx.Execs().Add(ctx, e, nil); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,199 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/aurea-dev/aurea/internal/dispatch"
+	"github.com/aurea-dev/aurea/internal/event"
+	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/live"
+	"github.com/aurea-dev/aurea/internal/run"
+	"github.com/aurea-dev/aurea/internal/sandbox"
+	"github.com/aurea-dev/aurea/internal/store"
+)
+
+// runner is a worker that answers RunExec as the test says.
+type runner struct {
+	dispatch.Host
+	told    *live.ExecEnded
+	err     error
+	signals []live.Signal
+	began   func(ctx context.Context)
+}
+
+func (r *runner) RunExec(ctx context.Context, c live.Command, within time.Duration) (*live.ExecEnded, error) {
+	if r.began != nil {
+		r.began(ctx)
+	}
+	if r.told != nil && r.told.ID == "" {
+		r.told.ID = c.ID
+	}
+	if r.told != nil || r.err != nil {
+		return r.told, r.err
+	}
+	return r.Host.RunExec(ctx, c, within)
+}
+
+func (r *runner) SignalExec(_ context.Context, s live.Signal) error {
+	r.signals = append(r.signals, s)
+	return nil
+}
+
+func (s *stage) run(id string, command ...string) (live.Exec, error) {
+	e, _, err := s.RunExec(as("o"), live.Command{Sandbox: id, Command: command, Open: command[0] != "echo"}, run.Asked{})
+	return e, err
+}
+
+func (s *stage) eventsOf(id string) (types []event.Type) {
+	s.t.Helper()
+	err := s.Store.View(s.t.Context(), func(tx store.Tx) error {
+		list, err := tx.Events().List(s.t.Context(), event.Filter{EntityIDs: []string{id}}, 10)
+		for _, e := range list {
+			types = append(types, e.Type)
+		}
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return types
+}
+
+func TestABriefCommandIsWrittenDownOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{})
+	e, err := s.run(x.ID, "echo", "hello")
+	if err != nil || e.State != live.Done || e.Result.Verdict != sandbox.OK {
+		t.Fatalf("got %+v, %v", e, err)
+	}
+	again, err := s.Exec(as("o"), e.ID)
+	if err != nil || again.State != live.Done || again.Result.Stdout != e.Result.Stdout {
+		t.Errorf("it stands as %+v, %v", again, err)
+	}
+	if out, err := s.ExecOutput(as("o"), &again, sandbox.Stdout, 100); err != nil || string(out) != "hello\n" {
+		t.Errorf("it printed %q, %v", out, err)
+	}
+	if got := s.eventsOf(e.ID); len(got) != 2 || got[0] != event.ExecStarted || got[1] != event.ExecEnded {
+		t.Errorf("events %v", got)
+	}
+	// Its worker tells it once more.
+	told := live.ExecEnded{ID: e.ID, Sandbox: x.ID, Result: *e.Result, Inline: map[string][]byte{e.Result.Stdout.SHA256: []byte("hello\n")}}
+	if err := s.Tell(t.Context(), "w", dispatch.TellRequest{Execs: []live.ExecEnded{told}}); err != nil {
+		t.Error(err)
+	}
+	if got := s.eventsOf(e.ID); len(got) != 2 {
+		t.Errorf("after it was told again: %v", got)
+	}
+}
+
+func TestALongCommandIsWrittenDownAsItRuns(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{})
+	e, err := s.run(x.ID, "cat")
+	if err != nil || e.State != live.Running {
+		t.Fatalf("got %+v, %v", e, err)
+	}
+	if err := s.FeedExec(as("o"), e.ID, -1, []byte("late"), true); err != nil {
+		t.Fatal(err)
+	}
+	if e, err = s.WaitExec(as("o"), e.ID); err != nil || e.State != live.Done || e.Result.Stdout.Kept != 4 {
+		t.Errorf("it ended as %+v, %v", e, err)
+	}
+}
+
+func TestAKeyIsWrittenDownBeforeItsCommand(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{})
+	r := &runner{Host: s.boxes, err: errors.New("not this way")}
+	s.host = r
+	var ids []string
+	for range 2 {
+		e, _, err := s.RunExec(as("o"), live.Command{Sandbox: x.ID, Command: []string{"sleep"}}, run.Asked{Key: "k", Digest: "d"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.ID)
+	}
+	if ids[0] != ids[1] {
+		t.Errorf("one key had two commands: %v", ids)
+	}
+}
+
+func TestWhatAWorkerCannotHaveRunIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	for name, told := range map[string]live.ExecEnded{
+		"another exec's":    {ID: "exec_other", Result: live.ExecResult{Verdict: sandbox.OK}},
+		"another sandbox's": {Sandbox: "other", Result: live.ExecResult{Verdict: sandbox.OK}},
+		"output of no blob": {Result: live.ExecResult{Verdict: sandbox.OK, Stdout: run.Output{Kept: 1, SHA256: dispatchDigest}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, nil)
+			x := s.create(live.Request{})
+			if told.Sandbox == "" {
+				told.Sandbox = x.ID
+			}
+			s.host = &runner{Host: s.boxes, told: &told}
+			e, err := s.run(x.ID, "echo")
+			if err != nil || e.State != live.Running {
+				t.Errorf("got %+v, %v", e, err)
+			}
+		})
+	}
+}
+
+const dispatchDigest = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+
+func TestARunThatComesToNothing(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err   error
+		kills int
+	}{
+		"refused":         {fault.New(fault.Conflict, "no"), 0},
+		"nobody answered": {fault.New(fault.Unavailable, "gone"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, nil)
+			x := s.create(live.Request{})
+			r := &runner{Host: s.boxes, err: tc.err}
+			s.host = r
+			if _, err := s.run(x.ID, "echo"); !errors.Is(err, tc.err) {
+				t.Errorf("got %v", err)
+			}
+			if len(r.signals) != tc.kills {
+				t.Errorf("killed %v", r.signals)
+			}
+			if list, err := s.Execs(as("o"), store.ExecFilter{Sandbox: x.ID}); err != nil || len(list) != 0 {
+				t.Errorf("written down: %+v, %v", list, err)
+			}
+		})
+	}
+}
+
+func TestWhoHangsUpDoesNotEndWhatWasBegun(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{})
+	ctx, hangUp := context.WithCancel(as("o"))
+	s.host = &runner{Host: s.boxes, began: func(inner context.Context) {
+		hangUp()
+		if inner.Err() != nil {
+			t.Error("the start ends with the call")
+		}
+	}}
+	e, _, err := s.RunExec(ctx, live.Command{Sandbox: x.ID, Command: []string{"sleep"}}, run.Asked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = s.Exec(as("o"), e.ID); err != nil || e.State != live.Running {
+		t.Errorf("it stands as %+v, %v", e, err)
+	}
+}
