@@ -37,6 +37,7 @@ func processChecks() []check {
 		{"what a grandchild writes after the end is dropped", afterTheEnd},
 		{"signal 9 with tree ends the process and all of its descendants", killTree},
 		{"signal 9 with tree is idempotent", killTwice},
+		{"signal 9 with tree hits no other command, also after the end", killEnded},
 		{"a signal without tree ends the process alone", signalAlone},
 		{"what is written comes in on standard input", input},
 		{"without Stdin the standard input is empty", noInput},
@@ -281,6 +282,37 @@ func killTree(r *rig) {
 		r.Errorf("exit %+v, want signal 9", exit)
 	}
 	r.eventually("all sleepers are dead", func() bool { n, _ := r.alive(b); return n <= before })
+}
+
+// killEnded is about those that have ended: what they left is killed, and nothing
+// that was started since.
+func killEnded(r *rig) {
+	b := r.box()
+	before, counts := r.alive(b)
+	r.need(counts, "a count of processes")
+	for _, script := range []string{"true", "sleep " + mark + " >/dev/null 2>&1 & true"} {
+		ended := r.exec(b, r.sh(script))
+		if exit := r.wait(ended); exit.Code != 0 {
+			r.Fatalf("%q ended with %+v", script, exit)
+		}
+		spec := r.sh("cat")
+		spec.Stdin = true
+		next := r.exec(b, spec)
+		if err := ended.Signal(r.ctx, sigKill, true); err != nil {
+			r.Errorf("kill what has ended: %v", err)
+		}
+		if err := next.Write(r.ctx, []byte("alive\n")); err != nil {
+			r.Errorf("one that was started after %q had ended: %v", script, err)
+		}
+		r.until(next, "alive\n")
+		if err := next.CloseInput(r.ctx); err != nil {
+			r.Errorf("close the input: %v", err)
+		}
+		if exit := r.wait(next); exit.Code != 0 {
+			r.Errorf("one that was started after %q had ended: %+v", script, exit)
+		}
+		r.eventually("nothing is left", func() bool { n, _ := r.alive(b); return n <= before })
+	}
 }
 
 func killTwice(r *rig) {

@@ -3,6 +3,7 @@ package inside
 import (
 	"errors"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,36 +47,47 @@ func (n *lane) end(i int) {
 }
 
 // hurry watches a command for a moment and reports whether it is over, with all
-// that it has said. If not, the process has files for what is left.
-func (l *linux) hurry(c *command, p *process) (over bool) {
+// that it has said. If not, the process has files for what is left. Its tree was
+// planted with attr.
+func (l *linux) hurry(c *command, p *process, attr *syscall.SysProcAttr, planted func()) (over bool) {
 	n := p.lane
 	p.lane = nil
+	collected := false
 	if n.pidfd >= 0 { // on kernels that are too old there is none
-		over = l.watchBriefly(c, p, n)
+		collected, over = l.watchBriefly(c, p, n)
 	}
-	if over {
-		n.close()
-		l.lookAround()
-		return true
-	}
-	for i, fd := range n.out {
-		if fd >= 0 {
-			p.out[i], n.out[i] = os.NewFile(uintptr(fd), "output"), -1 // it does not block: see plumb
+	if !over {
+		for i, fd := range n.out {
+			if fd >= 0 {
+				p.out[i], n.out[i] = os.NewFile(uintptr(fd), "output"), -1 // it does not block: see plumb
+			}
 		}
 	}
 	n.close()
-	l.lookAround()
-	return false
+	alone := l.lookAround()
+	if collected {
+		p.treeMu.Lock()
+		defer p.treeMu.Unlock()
+		if alone && l.trees.again(p.tree, attr) {
+			p.tree = ""
+			return over
+		}
+		l.trees.remove(p.tree)
+	}
+	planted()
+	return over
 }
 
-func (l *linux) watchBriefly(c *command, p *process, n *lane) (over bool) {
+// watchBriefly reports whether the process was collected, by this and not by the
+// reaper, and whether all is over.
+func (l *linux) watchBriefly(c *command, p *process, n *lane) (collected, over bool) {
 	b := make([]byte, 4<<10)
 	end := time.Now().Add(brief)
 	words, ended := 0, false
 	for range briefLooks {
 		left := time.Until(end)
 		if words > briefWords || left <= 0 && !ended {
-			return false
+			return collected, false
 		}
 		if ended {
 			left = 0 // whoever else holds the pipes is not waited for
@@ -85,36 +97,38 @@ func (l *linux) watchBriefly(c *command, p *process, n *lane) (over bool) {
 			continue
 		}
 		if err != nil || ready.none && !ended {
-			return false
+			return collected, false
 		}
 		if ready.none {
 			n.end(0)
 			n.end(1)
 		}
-		for i, readable := range ready.out {
-			if readable {
+		for i, events := range ready.out {
+			switch {
+			case events&unix.POLLIN != 0:
 				words += n.take(i, b, c)
+			case events != 0: // nobody has the other end
+				n.end(i)
 			}
 		}
 		if ready.end {
-			if !l.collectOf(c, p) {
-				return false
+			if collected, ended = l.collectOf(c, p); !ended {
+				return false, false
 			}
-			ended = true
 		}
 		if ended && n.out == [2]int{-1, -1} {
 			c.fallSilent()
-			return true
+			return collected, true
 		}
 	}
-	return false
+	return collected, false
 }
 
 // readiness says what there is to do for a command.
 type readiness struct {
 	none bool
 	end  bool // it has ended
-	out  [2]bool
+	out  [2]int16
 }
 
 // wait waits until something can be done. What is closed or over is left out.
@@ -128,7 +142,7 @@ func (n *lane) wait(most time.Duration, ended bool) (r readiness, err error) {
 	if err != nil {
 		return r, err
 	}
-	return readiness{none: count == 0, end: fds[2].Revents != 0, out: [2]bool{fds[0].Revents != 0, fds[1].Revents != 0}}, nil
+	return readiness{none: count == 0, end: fds[2].Revents != 0, out: [2]int16{fds[0].Revents, fds[1].Revents}}, nil
 }
 
 // take reads what one stream has, and returns how much.
@@ -157,35 +171,44 @@ func (c *command) fallSilent() {
 }
 
 // collectOf collects a command's own process, which has ended, unless the reaper
-// was faster. It reports false where that must wait: one that somebody traces has
+// was faster. It is not over where that must wait: one that somebody traces has
 // ended, and is its parent's only when its tracer has looked.
-func (l *linux) collectOf(c *command, p *process) bool {
+func (l *linux) collectOf(c *command, p *process) (collected, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.children[p.pid] != c {
-		return true
+		return false, true
 	}
-	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_PID, p.pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil || waitedPID(&info) != p.pid {
-		return false
+	var status unix.WaitStatus
+	p.mu.Lock() // until then the number is its own, and a signal cannot hit another
+	pid, err := unix.Wait4(p.pid, &status, unix.WNOHANG, nil)
+	if err == nil && pid == p.pid {
+		p.alive = false
 	}
-	l.collect(p.pid)
-	return true
+	p.mu.Unlock()
+	if err != nil || pid != p.pid {
+		return false, false
+	}
+	l.over(c, status, nil)
+	return true, true
 }
 
 // lookAround wakes the reaper if there is something to wait for: a command, or
-// what one has left that runs on, which is a child of PID 1 then.
-func (l *linux) lookAround() {
+// what one has left that runs on, which is a child of PID 1 then. It reports
+// whether there is nothing: then no process is left of any command.
+func (l *linux) lookAround() (alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.alive == 0 {
 		var info unix.Siginfo
-		if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil {
-			return // there is no child
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		if errors.Is(err, unix.ECHILD) {
+			return true
 		}
 		l.orphans = true
 	}
 	l.started.Signal()
+	return false
 }
 
 // briefly makes the lane of a command, if it may have one.

@@ -47,7 +47,9 @@ func serveContainer(in, out *os.File, uid int) error {
 		return err
 	}
 	e := newEngine(in, out)
-	e.system = newLinux(e, trees)
+	if e.system, err = newLinux(e, trees); err != nil {
+		return err
+	}
 	return e.Run()
 }
 

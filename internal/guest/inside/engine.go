@@ -91,7 +91,11 @@ func New(in io.Reader, out io.Writer, processes int64) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLinux(e, trees)
+	l, err := newLinux(e, trees)
+	if err != nil {
+		return nil, err
+	}
+	l.lean = canVfork
 	e.system = l
 	time.AfterFunc(quietAfter, func() { _ = l.quieten() }) // one that stays costs time and nothing else
 	return e, standard(syscall.SIGCHLD)

@@ -27,7 +27,17 @@ type groups struct {
 	mu      sync.Mutex
 	last    uint64
 	leaving []string // ended commands whose descendants live on
+	spare   []group  // empty ones, for the next commands
 }
+
+// group is one that stands open.
+type group struct {
+	path string
+	fd   int
+}
+
+// maxSpare is how many empty groups are kept.
+const maxSpare = 4
 
 // newGroups takes over the control groups. processes is how many threads all
 // commands together may have; 0 is any number. The guest's own do not count, so
@@ -56,9 +66,15 @@ func newGroups(processes int64) (*groups, error) {
 	return &groups{}, nil
 }
 
-// make makes a group and opens it for a fork into it.
-func (g *groups) make() (path string, fd int, err error) {
+// take takes an empty group that stands open for a fork into it, or makes one.
+func (g *groups) take() (path string, fd int, err error) {
 	g.mu.Lock()
+	if n := len(g.spare); n > 0 {
+		one := g.spare[n-1]
+		g.spare = g.spare[:n-1]
+		g.mu.Unlock()
+		return one.path, one.fd, nil
+	}
 	g.last++
 	path = filepath.Join(commandRoot, strconv.FormatUint(g.last, 10))
 	g.mu.Unlock()

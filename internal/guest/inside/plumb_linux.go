@@ -16,9 +16,10 @@ import (
 // the kernel outside.
 type ends []uintptr
 
-func (l ends) close() {
+// close closes them, but for the guest's own.
+func (l ends) close(own int) {
 	for i, fd := range l {
-		if i > 0 && fd == l[i-1] { // a terminal's three are one
+		if i > 0 && fd == l[i-1] || int(fd) == own { // a terminal's three are one
 			continue
 		}
 		_ = unix.Close(int(fd))
@@ -27,13 +28,17 @@ func (l ends) close() {
 
 // plumb makes the process's pipes or terminal. It returns the process's own
 // ends, also with an error.
-func (p *process) plumb(open wire.Open, user user) (theirs ends, err error) {
+//
+// null is where those read from who get no input.
+func (p *process) plumb(open wire.Open, user user, null int) (theirs ends, err error) {
 	if open.TTY {
 		return p.plumbTTY(open, user)
 	}
-	in, err := p.plumbInput(open.Stdin, user)
-	if err != nil {
-		return nil, err
+	in := uintptr(null)
+	if open.Stdin {
+		if in, err = p.plumbInput(user); err != nil {
+			return nil, err
+		}
 	}
 	theirs = append(theirs, in)
 	for i := range p.out {
@@ -45,8 +50,8 @@ func (p *process) plumb(open wire.Open, user user) (theirs ends, err error) {
 		if p.lane != nil {
 			p.lane.out[i] = r
 			// The program can open its own pipe and read what was said to be there.
-			if err := unix.SetNonblock(r, true); err != nil {
-				return theirs, fmt.Errorf("make a pipe not block: %w", err)
+			if err := stopBlocking(r); err != nil {
+				return theirs, err
 			}
 			continue
 		}
@@ -57,14 +62,7 @@ func (p *process) plumb(open wire.Open, user user) (theirs ends, err error) {
 	return theirs, nil
 }
 
-func (p *process) plumbInput(wanted bool, user user) (uintptr, error) {
-	if !wanted {
-		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return 0, fmt.Errorf("open %s: %w", os.DevNull, err)
-		}
-		return uintptr(fd), nil
-	}
+func (p *process) plumbInput(user user) (uintptr, error) {
 	r, w, err := pipe(user)
 	if err != nil {
 		return 0, err
@@ -126,12 +124,38 @@ func pipe(user user) (r, w int, err error) {
 
 // file makes the guest's end of a pipe one that the poller waits for.
 func file(fd int, name string) (*os.File, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
+	if err := stopBlocking(fd); err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("make a pipe not block: %w", err)
+		return nil, err
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
+
+// stopBlocking makes an end of a new pipe one that does not block. It has no other
+// flags, so nobody need ask for them.
+func stopBlocking(fd int) error {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK); err != nil {
+		return fmt.Errorf("make a pipe not block: %w", err)
+	}
+	return nil
+}
+
+// openNull opens what is empty for every command. Its descriptor, and so those of
+// all pipes, is none that a command has itself: what is below is taken.
+func openNull() (int, error) {
+	for {
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, fmt.Errorf("open %s: %w", os.DevNull, err)
+		}
+		if fd >= firstFree {
+			return fd, nil
+		}
+	}
+}
+
+// firstFree is the first descriptor that no command has at its start.
+const firstFree = 3
 
 // closeFiles closes what is there.
 func closeFiles(files []*os.File) {

@@ -21,6 +21,8 @@ type linux struct {
 	e     *Engine
 	trees trees
 	users users
+	null  int  // where those read from who get no input
+	lean  bool // commands are started by vfork
 
 	mu sync.Mutex
 	// started is signalled when there is a child to wait for.
@@ -33,7 +35,6 @@ type linux struct {
 // process is a command's process with what the guest holds of it.
 type process struct {
 	pid   int
-	tree  string
 	in    *os.File    // nil without input
 	out   [2]*os.File // the second is nil with a terminal
 	tty   *os.File
@@ -43,13 +44,20 @@ type process struct {
 
 	mu    sync.Mutex
 	alive bool // not reaped, so the pid is its own
+
+	treeMu sync.Mutex // held while the tree is signalled or given away
+	tree   string     // "" when it was given to another
 }
 
-func newLinux(e *Engine, trees trees) *linux {
-	l := &linux{e: e, trees: trees, children: map[int]*command{}}
+func newLinux(e *Engine, trees trees) (*linux, error) {
+	null, err := openNull()
+	if err != nil {
+		return nil, err
+	}
+	l := &linux{e: e, trees: trees, null: null, children: map[int]*command{}}
 	l.started = sync.NewCond(&l.mu)
 	go l.reap() // lives as long as PID 1 does
-	return l
+	return l, nil
 }
 
 // start implements system.
@@ -58,8 +66,11 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if info, err := os.Stat(open.Dir); err != nil || !info.IsDir() {
-		return nil, nil, invalid("the working folder does not exist: " + open.Dir)
+	noFolder := invalid("the working folder does not exist: " + open.Dir)
+	if !l.lean { // else the child finds that out
+		if info, err := os.Stat(open.Dir); err != nil || !info.IsDir() {
+			return nil, nil, noFolder
+		}
 	}
 	path, code := lookPath(open.Args[0], open.Env)
 	if code != 0 {
@@ -67,8 +78,8 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	}
 	p := &process{ended: make(chan struct{}), alive: true}
 	p.briefly(open)
-	theirs, err := p.plumb(open, user)
-	defer theirs.close()
+	theirs, err := p.plumb(open, user, l.null)
+	defer theirs.close(l.null)
 	if err != nil {
 		p.close()
 		return nil, nil, err
@@ -80,7 +91,6 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	}
 	if p.lane != nil {
 		attr.PidFD = &p.lane.pidfd
-		p.brief = func() bool { return l.hurry(c, p) }
 	}
 	tree, planted, err := l.trees.plant(attr)
 	if err != nil {
@@ -88,7 +98,11 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		return nil, nil, err
 	}
 	p.tree = tree
-	defer planted()
+	if p.lane != nil {
+		p.brief = func() bool { return l.hurry(c, p, attr, planted) }
+	} else {
+		defer planted()
+	}
 	err = l.fork(c, p, path, open, &syscall.ProcAttr{
 		Dir: open.Dir, Env: open.Env, Files: theirs, Sys: attr,
 	})
@@ -96,7 +110,13 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		return p, nil, nil
 	}
 	p.close()
+	if p.lane != nil {
+		planted()
+	}
 	l.trees.remove(tree)
+	if errors.Is(err, errNoFolder) {
+		return nil, nil, noFolder
+	}
 	if code := exitCode(err); code != 0 {
 		return nil, &wire.Exit{Code: code}, nil
 	}
@@ -107,7 +127,11 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 func (l *linux) fork(c *command, p *process, path string, open wire.Open, attr *syscall.ProcAttr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pid, err := syscall.ForkExec(path, open.Args, attr)
+	start := syscall.ForkExec
+	if l.lean {
+		start = vfork
+	}
+	pid, err := start(path, open.Args, attr)
 	if err != nil {
 		return err
 	}
@@ -245,6 +269,11 @@ type (
 // signal implements system.
 func (l *linux) signal(p *process, signal int, tree bool) error {
 	if tree {
+		p.treeMu.Lock()
+		defer p.treeMu.Unlock()
+		if p.tree == "" {
+			return nil // nothing is left of it
+		}
 		return l.trees.signal(p.tree, syscall.Signal(signal))
 	}
 	p.mu.Lock()
@@ -278,7 +307,9 @@ func (l *linux) reap() {
 			continue
 		}
 		l.mu.Lock()
-		l.collect(waitedPID(&info))
+		if c := l.collect(waitedPID(&info)); c != nil {
+			l.trees.remove(c.process.tree)
+		}
 		l.mu.Unlock()
 	}
 }
@@ -289,21 +320,29 @@ func waitedPID(info *unix.Siginfo) int {
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
 }
 
-// collect collects a child that has ended. mu is held.
-func (l *linux) collect(pid int) {
+// collect collects a child that has ended, and returns the command whose it was,
+// whose tree is still there; nil where it was nobody's. mu is held.
+func (l *linux) collect(pid int) *command {
 	c := l.children[pid]
 	var status unix.WaitStatus
 	if c == nil {
 		_, _ = unix.Wait4(pid, &status, 0, nil)
 		l.trees.sweep()
-		return
+		return nil
 	}
 	p := c.process
 	p.mu.Lock()
 	_, err := unix.Wait4(pid, &status, 0, nil)
 	p.alive = false
 	p.mu.Unlock()
-	delete(l.children, pid)
+	l.over(c, status, err)
+	return c
+}
+
+// over notes how a command's process ended, which was collected. mu is held.
+func (l *linux) over(c *command, status unix.WaitStatus, err error) {
+	p := c.process
+	delete(l.children, p.pid)
 	l.alive--
 	exit := wire.Exit{Code: -1}
 	switch {
@@ -314,5 +353,4 @@ func (l *linux) collect(pid int) {
 	}
 	close(p.ended)
 	c.finished(exit)
-	l.trees.remove(p.tree)
 }

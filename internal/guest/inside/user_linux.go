@@ -15,6 +15,9 @@ import (
 	"github.com/aurea-dev/aurea/internal/guest/wire"
 )
 
+// errNoFolder: there is no such folder to start a command in.
+var errNoFolder = errors.New("the working folder does not exist")
+
 // lookPath finds the program, or gives the exit code that a shell would.
 func lookPath(name string, env []string) (path string, code int) {
 	if strings.Contains(name, "/") {

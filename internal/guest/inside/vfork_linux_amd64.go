@@ -1,0 +1,139 @@
+package inside
+
+import (
+	"errors"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The Go library starts a program with a pipe for what goes wrong, takes the
+// handlers of signals back one by one, and holds signals off meanwhile. Where a
+// system call is a trip to a kernel outside, that costs more than half as much as
+// the program. A child that has its parent's memory can say what went wrong by
+// writing it there, and the kernel gives it no handlers if it is asked.
+
+// canVfork says that vfork is there.
+const canVfork = true
+
+// cloneArgs is the kernel's struct clone_args.
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+// step is a system call that a child makes.
+type step struct{ number, a, b, c uintptr }
+
+// report is what a child and the kernel say: the step at which the child gave up,
+// and why, and its descriptor.
+type report struct {
+	step, errno uintptr
+	pidfd       int32
+}
+
+// vforkRun starts a child that makes the steps, and returns when it has become
+// another program, or has given up.
+func vforkRun(args *cloneArgs, steps *step, count uintptr, says *report) (pid int, errno uintptr)
+
+// vfork starts a program as syscall.ForkExec does. Of attr it knows what the guest
+// uses. The descriptors that the child gets are none of its first three.
+func vfork(path string, args []string, attr *syscall.ProcAttr) (pid int, err error) {
+	program, err := unix.BytePtrFromString(path)
+	if err != nil {
+		return 0, err
+	}
+	argv, err := syscall.SlicePtrFromStrings(args)
+	if err != nil {
+		return 0, err
+	}
+	envv, err := syscall.SlicePtrFromStrings(attr.Env)
+	if err != nil {
+		return 0, err
+	}
+	dir, err := unix.BytePtrFromString(attr.Dir)
+	if err != nil {
+		return 0, err
+	}
+	const none = ^uintptr(0)
+	says := &report{step: none}
+	clone := cloneOf(attr.Sys, says)
+	steps := stepsBefore(attr)
+	folder := uintptr(len(steps))
+	steps = append(steps,
+		step{unix.SYS_CHDIR, uintptr(unsafe.Pointer(dir)), 0, 0},
+		step{unix.SYS_EXECVE, uintptr(unsafe.Pointer(program)), uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envv[0]))})
+	pid, errno := vforkRun(clone, &steps[0], uintptr(len(steps)), says)
+	runtime.KeepAlive(program) // the steps have their addresses only
+	runtime.KeepAlive(argv)
+	runtime.KeepAlive(envv)
+	runtime.KeepAlive(dir)
+	runtime.KeepAlive(attr)
+	if errno != 0 {
+		return 0, syscall.Errno(errno)
+	}
+	if says.step == none {
+		if attr.Sys.PidFD != nil {
+			*attr.Sys.PidFD = int(says.pidfd)
+		}
+		return pid, nil
+	}
+	if attr.Sys.PidFD != nil {
+		_ = unix.Close(int(says.pidfd))
+	}
+	collectChild(pid)
+	why := syscall.Errno(says.errno)
+	if says.step == folder && (why == unix.ENOENT || why == unix.ENOTDIR) {
+		return 0, errNoFolder
+	}
+	return 0, why
+}
+
+// collectChild collects a child that has given up.
+func collectChild(pid int) {
+	for {
+		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// cloneOf asks for a child.
+func cloneOf(sys *syscall.SysProcAttr, says *report) *cloneArgs {
+	clone := &cloneArgs{flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD)}
+	if sys.PidFD != nil {
+		clone.flags |= unix.CLONE_PIDFD
+		clone.pidfd = uint64(uintptr(unsafe.Pointer(&says.pidfd)))
+	}
+	if sys.UseCgroupFD {
+		clone.flags |= unix.CLONE_INTO_CGROUP
+		clone.cgroup = uint64(sys.CgroupFD) //nolint:gosec // a descriptor
+	}
+	return clone
+}
+
+// stepsBefore are those that make a child what it is to be, before it goes to its
+// folder.
+func stepsBefore(attr *syscall.ProcAttr) []step {
+	sys, groups := attr.Sys, attr.Sys.Credential.Groups
+	steps := make([]step, 0, 12)
+	if sys.Setsid {
+		steps = append(steps, step{unix.SYS_SETSID, 0, 0, 0})
+	}
+	var list uintptr
+	if len(groups) > 0 {
+		list = uintptr(unsafe.Pointer(&groups[0]))
+	}
+	steps = append(steps,
+		step{unix.SYS_SETGROUPS, uintptr(len(groups)), list, 0},
+		step{unix.SYS_SETGID, uintptr(sys.Credential.Gid), 0, 0},
+		step{unix.SYS_SETUID, uintptr(sys.Credential.Uid), 0, 0})
+	for i, fd := range attr.Files {
+		steps = append(steps, step{unix.SYS_DUP3, fd, uintptr(i), 0})
+	}
+	if sys.Setctty {
+		steps = append(steps, step{unix.SYS_IOCTL, uintptr(sys.Ctty), unix.TIOCSCTTY, 1})
+	}
+	return steps
+}

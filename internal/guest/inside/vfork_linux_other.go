@@ -1,0 +1,12 @@
+//go:build linux && !amd64
+
+package inside
+
+import "syscall"
+
+// canVfork says that vfork is not there.
+const canVfork = false
+
+func vfork(path string, args []string, attr *syscall.ProcAttr) (pid int, err error) {
+	return syscall.ForkExec(path, args, attr)
+}
