@@ -64,7 +64,7 @@ func (k *Keeper) writeRun(ctx context.Context, e *live.Exec, actor string, told 
 		events = append(events, ends(e, actor))
 		blobs = small(e, told.Inline)
 	}
-	return k.Store.Update(ctx, func(tx store.Tx) error {
+	return k.records.Update(ctx, func(tx store.Tx) error {
 		if err := tx.Execs().Add(ctx, e, blobs); err != nil {
 			return err
 		}

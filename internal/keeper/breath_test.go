@@ -3,6 +3,8 @@ package keeper
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -195,5 +197,156 @@ func TestWhoHangsUpDoesNotEndWhatWasBegun(t *testing.T) {
 	}
 	if e, err = s.Exec(as("o"), e.ID); err != nil || e.State != live.Running {
 		t.Errorf("it stands as %+v, %v", e, err)
+	}
+}
+
+func TestASandboxMadeInABreathIsWrittenDownOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{Spec: live.Spec{TTL: time.Minute}})
+	if x.State != sandbox.StateRunning || x.Worker != "w" || x.ExpiresAt.IsZero() {
+		t.Errorf("made %+v", x)
+	}
+	stands, err := s.Sandbox(as("o"), x.ID)
+	if err != nil || stands.State != sandbox.StateRunning || !stands.Deadline.Equal(x.Deadline) {
+		t.Errorf("it stands as %+v, %v", stands, err)
+	}
+	want := []event.Type{event.SandboxPending, event.SandboxCreating, event.SandboxRunning}
+	if got := s.eventsOf(x.ID); !slices.Equal(got, want) {
+		t.Errorf("events %v", got)
+	}
+}
+
+// opener is a worker that makes a sandbox when it is told to.
+type opener struct {
+	dispatch.Host
+	goOn  chan error
+	ended chan live.Closing
+}
+
+func (o *opener) OpenSandbox(ctx context.Context, order live.Order) (live.Made, error) {
+	select {
+	case err := <-o.goOn:
+		if err != nil {
+			return live.Made{}, err
+		}
+		return o.Host.OpenSandbox(ctx, order)
+	case <-ctx.Done():
+		return live.Made{}, fault.New(fault.Unavailable, "given up: %w", context.Cause(ctx))
+	}
+}
+
+func (o *opener) EndSandbox(_ context.Context, c live.Closing) error {
+	o.ended <- c
+	return nil
+}
+
+func TestASandboxThatTakesLongerIsSeenMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	o := &opener{Host: s.boxes, goOn: make(chan error)}
+	s.host = o
+	made := make(chan live.Sandbox, 1)
+	go func() { made <- s.create(live.Request{}) }()
+	for {
+		list, err := s.Sandboxes(as("o"), store.SandboxFilter{State: sandbox.StateCreating})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 1 {
+			break
+		}
+	}
+	o.goOn <- nil
+	if x := <-made; x.State != sandbox.StateRunning {
+		t.Errorf("made %+v", x)
+	}
+}
+
+func TestASandboxThatCannotBeMadeIsWrittenDownToo(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	o := &opener{Host: s.boxes, goOn: make(chan error, 1), ended: make(chan live.Closing, 1)}
+	o.goOn <- fault.New(fault.Invalid, "no")
+	s.host = o
+	if _, _, err := s.CreateSandbox(as("o"), live.Request{}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("got %v", err)
+	}
+	<-o.ended
+	list, err := s.Sandboxes(as("o"), store.SandboxFilter{})
+	if err != nil || len(list) != 1 || !list[0].State.Ended() {
+		t.Errorf("written down: %+v, %v", list, err)
+	}
+}
+
+func TestWhoHangsUpLeavesNoSandbox(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	o := &opener{Host: s.boxes, goOn: make(chan error), ended: make(chan live.Closing, 1)}
+	s.host = o
+	ctx, hangUp := context.WithCancel(as("o"))
+	hangUp()
+	if _, _, err := s.CreateSandbox(ctx, live.Request{}); err == nil {
+		t.Error("it was made for nobody")
+	}
+	if c := <-o.ended; c.Outcome != sandbox.OutcomeLost {
+		t.Errorf("ended as %+v", c)
+	}
+}
+
+func TestWhatIsAtHandIsWhatIsWrittenDown(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{Spec: live.Spec{Labels: map[string]string{"a": "1"}}})
+	for range 2 {
+		if _, err := s.run(x.ID, "echo"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, there, _ := s.glances.get(x.ID); !there {
+		t.Error("it is not at hand after it was used")
+	}
+	if _, _, err := s.RunExec(as("p"), live.Command{Sandbox: x.ID, Command: []string{"echo"}}, run.Asked{}); !fault.Is(err, fault.NotFound) {
+		t.Errorf("another owner's: %v", err)
+	}
+	if _, err := s.UpdateSandbox(as("o"), x.ID, live.Change{Labels: map[string]string{"a": "2"}}); err != nil {
+		t.Fatal(err)
+	}
+	if y, _, err := s.use(as("o"), x.ID); err != nil || y.Spec.Labels["a"] != "2" {
+		t.Errorf("used as %+v, %v", y.Spec.Labels, err)
+	}
+	if _, err := s.PauseSandbox(as("o"), x.ID, live.Frozen); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.run(x.ID, "echo"); fault.CodeOf(err) != "paused" {
+		t.Errorf("in a paused one: %v", err)
+	}
+}
+
+// What was read before a change, or while it goes on, is not taken to hand.
+func TestGlancesBesideAChange(t *testing.T) {
+	t.Parallel()
+	var g glances
+	x := live.Sandbox{ID: "x"}
+	_, _, before := g.get("x")
+	g.begin()
+	_, _, during := g.get("x")
+	g.put(x, before)
+	g.put(x, during)
+	g.end()
+	g.put(x, before)
+	if _, there, _ := g.get("x"); there {
+		t.Error("an old one is at hand")
+	}
+	_, _, now := g.get("x")
+	g.put(x, now)
+	if _, there, _ := g.get("x"); !there {
+		t.Error("it was not taken to hand")
+	}
+	for i := range 2 * maxGlances {
+		g.put(live.Sandbox{ID: fmt.Sprint(i)}, now)
+	}
+	if len(g.boxes) > maxGlances {
+		t.Errorf("%d are at hand", len(g.boxes))
 	}
 }

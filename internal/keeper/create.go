@@ -62,6 +62,9 @@ func (k *Keeper) create(ctx context.Context, req live.Request, from birth) (s li
 		return s, false, err
 	}
 	s, making, err := k.admit(ctx, c, req, from, w)
+	if err == nil && making == nil {
+		return s, true, nil
+	}
 	if fault.CodeOf(err) == store.CodeNameTaken {
 		s, err = k.named(ctx, c, req.Name)
 		return s, false, err
@@ -117,7 +120,9 @@ func (k *Keeper) heldBy(worker string) int {
 	return k.begun["worker "+worker]
 }
 
-// admit writes a sandbox down. Its first worker begins to make it meanwhile.
+// admit writes a sandbox down. Its first worker begins to make it meanwhile. One
+// that was made in a breath is written down as it runs, and there is no making
+// left to finish.
 func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, from birth, w Worker) (s live.Sandbox, m *making, err error) {
 	id := from.id
 	if id == "" {
@@ -139,7 +144,14 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 	m.ctx, m.cancel = context.WithTimeoutCause(ctx, k.Provision, errProvision)
 	end := k.begin(s.ID)
 	defer end()
-	err = k.beside(ctx, w.Host, func() { m.ask(w) }, func(tx store.Tx, goAhead func()) error {
+	if req.Name == "" && from.snapshot == "" && !isSecond(w.Host) { // nobody else can have asked for it, or know it
+		if m.begin(w); m.within(ctx, breath) {
+			s, err = k.writeMade(context.WithoutCancel(ctx), s, m, pending, creating)
+			m.cancel()
+			return s, nil, err
+		}
+	}
+	err = k.beside(ctx, w.Host, func() { m.end(w) }, func(tx store.Tx, goAhead func()) error {
 		x := s
 		if err := tx.Sandboxes().Add(ctx, &x); err != nil {
 			return err
@@ -155,6 +167,9 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 	})
 	if err != nil {
 		m.cancel()
+		if m.over != nil {
+			<-m.over
+		}
 		if m.asked {
 			k.endUnwanted(context.WithoutCancel(ctx), s.ID, w)
 		}
@@ -170,8 +185,39 @@ type making struct {
 	order  live.Order
 	worker Worker // that was asked last
 	asked  bool
+	over   chan struct{} // closed when a worker that was asked aside has answered; nil where none was
 	made   live.Made
 	err    error
+}
+
+// begin has a worker make it, aside.
+func (m *making) begin(w Worker) {
+	m.over = make(chan struct{})
+	go func() {
+		defer close(m.over)
+		m.ask(w)
+	}()
+}
+
+// within reports whether it was made within a while, for somebody who still waits.
+func (m *making) within(ctx context.Context, d time.Duration) bool {
+	soon := time.NewTimer(d)
+	defer soon.Stop()
+	select {
+	case <-m.over:
+		return m.err == nil && ctx.Err() == nil
+	case <-soon.C:
+		return false
+	}
+}
+
+// end waits for the worker that was asked aside, or asks it.
+func (m *making) end(w Worker) {
+	if m.over == nil {
+		m.ask(w)
+		return
+	}
+	<-m.over
 }
 
 // ask has a worker make it.
@@ -259,30 +305,60 @@ func (k *Keeper) running(ctx context.Context, id string, w Worker, made live.Mad
 		if s, err = tx.Sandboxes().Get(ctx, id); err != nil {
 			return err
 		}
-		if s.State, err = s.State.To(sandbox.StateRunning); err != nil {
+		runs, err := k.runs(ctx, &s, w, made)
+		if err != nil {
 			return err
 		}
-		now := k.now()
-		s.Worker, s.Made, s.StartedAt, s.ActiveAt = w.ID, made, now, now
-		s.Spec.Limits = made.Enforced
-		s.Deadline = deadline(s.Spec.TTL, now)
-		s.ExpiresAt = due(&s)
 		if err := tx.Sandboxes().Put(ctx, &s); err != nil {
 			return err
 		}
-		return tx.Events().Append(ctx, happened(&s, event.SandboxRunning, policy.ActorOf(ctx), now, map[string]any{
-			"worker": w.ID, "driver": made.Driver, "image": made.Image, "image_digest": made.Digest, "warm": made.Warm,
-		}))
+		return tx.Events().Append(ctx, runs)
 	})
+	s.ID = id
+	return s, k.recorded(ctx, &s, w, err)
+}
+
+// runs says of a sandbox that it was made, and returns the event of that.
+func (k *Keeper) runs(ctx context.Context, s *live.Sandbox, w Worker, made live.Made) (_ *event.Event, err error) {
+	if s.State, err = s.State.To(sandbox.StateRunning); err != nil {
+		return nil, err
+	}
+	now := k.now()
+	s.Worker, s.Made, s.StartedAt, s.ActiveAt = w.ID, made, now, now
+	s.Spec.Limits = made.Enforced
+	s.Deadline = deadline(s.Spec.TTL, now)
+	s.ExpiresAt = due(s)
+	return happened(s, event.SandboxRunning, policy.ActorOf(ctx), now, map[string]any{
+		"worker": w.ID, "driver": made.Driver, "image": made.Image, "image_digest": made.Digest, "warm": made.Warm,
+	}), nil
+}
+
+// writeMade writes a sandbox down that was made in a breath, with what came before.
+func (k *Keeper) writeMade(ctx context.Context, s live.Sandbox, m *making, before ...*event.Event) (live.Sandbox, error) {
+	runs, err := k.runs(ctx, &s, m.worker, m.made)
+	if err == nil {
+		err = k.Store.Update(ctx, func(tx store.Tx) error {
+			if err := tx.Sandboxes().Add(ctx, &s); err != nil {
+				return err
+			}
+			return tx.Events().Append(ctx, append(before, runs)...)
+		})
+	}
+	return s, k.recorded(ctx, &s, m.worker, err)
+}
+
+// recorded sees to a sandbox that was made and written down, or could not be, and
+// ends it at its worker then.
+func (k *Keeper) recorded(ctx context.Context, s *live.Sandbox, w Worker, err error) error {
 	if err != nil {
-		if end := w.Host.EndSandbox(ctx, live.Closing{ID: id, Outcome: sandbox.OutcomeCancelled, Reason: "it was ended while it was made"}); end != nil {
-			k.Logger.Warn("could not end a sandbox that is not wanted; its worker will when it registers", "sandbox", id, "error", end)
+		if end := w.Host.EndSandbox(ctx, live.Closing{ID: s.ID, Outcome: sandbox.OutcomeCancelled, Reason: "it was ended while it was made"}); end != nil {
+			k.Logger.Warn("could not end a sandbox that is not wanted; its worker will when it registers", "sandbox", s.ID, "error", end)
 		}
-		return s, fmt.Errorf("record the sandbox: %w", err)
+		return fmt.Errorf("record the sandbox: %w", err)
 	}
 	k.ended.Wake()
-	k.followHere(&s) //nolint:contextcheck // following goes on in the keeper's life
-	return s, nil
+	k.followHere(s) //nolint:contextcheck // following goes on in the keeper's life
+	return nil
 }
 
 // named waits until the open sandbox that has a name runs.

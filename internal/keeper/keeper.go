@@ -86,6 +86,8 @@ type Keeper struct {
 	syncer   *filesync.Syncer
 	ended    wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
 	recent   recent
+	glances  glances
+	records  store.Store   // for what changes no sandbox; Store is for all else
 	diffs    chan struct{} // one for each comparison that goes on
 	measured measures
 	still    turns // of those who make sandboxes stand still, or let them go on
@@ -128,7 +130,9 @@ func New(cfg Config) *Keeper {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	shelf := filesync.NewShelf(cfg.Store, cfg.Blobs, cfg.FileLimits)
-	return &Keeper{Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), diffs: make(chan struct{}, maxDiffs), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}}
+	k := &Keeper{records: cfg.Store, Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), diffs: make(chan struct{}, maxDiffs), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}}
+	k.Store = moving{cfg.Store, &k.glances}
+	return k
 }
 
 // Start takes up what an earlier life of this manager left.

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/blob"
@@ -14,13 +15,20 @@ import (
 
 // Tell takes what a worker says has ended.
 func (k *Keeper) Tell(ctx context.Context, worker string, req dispatch.TellRequest) error {
+	if req.Execs = k.news(req.Execs); len(req.Execs)+len(req.Sandboxes) == 0 {
+		return nil
+	}
 	for i := range req.Execs {
 		if err := k.demandBlobs(ctx, &req.Execs[i]); err != nil {
 			return err
 		}
 	}
+	to := k.records
+	if len(req.Sandboxes) > 0 {
+		to = k.Store
+	}
 	var ended []live.Exec
-	err := k.Store.Update(ctx, func(tx store.Tx) error {
+	err := to.Update(ctx, func(tx store.Tx) error {
 		ended = nil
 		for i := range req.Execs {
 			e, err := k.takeExec(ctx, tx, worker, &req.Execs[i])
@@ -43,6 +51,14 @@ func (k *Keeper) Tell(ctx context.Context, worker string, req dispatch.TellReque
 	}
 	k.ended.Wake()
 	return err
+}
+
+// news are the ends that are not known to be written down.
+func (k *Keeper) news(told []live.ExecEnded) []live.ExecEnded {
+	return slices.DeleteFunc(told, func(end live.ExecEnded) bool {
+		e, there := k.recent.get(end.ID)
+		return there && e.State == live.Done && e.Sandbox == end.Sandbox
+	})
 }
 
 // demandBlobs makes sure that the output that an end names is there.

@@ -19,11 +19,19 @@ func (k *Keeper) Sandbox(ctx context.Context, id string) (s live.Sandbox, err er
 		s, err = visible(ctx, tx, id)
 		return err
 	})
-	if at, there := k.touch(id, false); there && err == nil && s.Open() && at.After(s.ActiveAt) {
+	if err != nil {
+		return s, err
+	}
+	return k.touchedOf(s), nil
+}
+
+// touchedOf is a sandbox with when it was last of use.
+func (k *Keeper) touchedOf(s live.Sandbox) live.Sandbox {
+	if at, there := k.touch(s.ID, false); there && s.Open() && at.After(s.ActiveAt) {
 		s.ActiveAt = at
 		s.ExpiresAt = due(&s)
 	}
-	return s, err
+	return s
 }
 
 // SandboxByName returns the caller's open sandbox that has a name.
@@ -181,7 +189,7 @@ func (k *Keeper) alter(ctx context.Context, id string, t event.Type, data map[st
 
 // use returns a sandbox that runs and its worker, and notes that it is of use.
 func (k *Keeper) use(ctx context.Context, id string) (s live.Sandbox, host hosting, err error) {
-	if s, err = k.Sandbox(ctx, id); err != nil {
+	if s, err = k.glance(ctx, id); err != nil {
 		return s, nil, err
 	}
 	if s.State.Ended() {
