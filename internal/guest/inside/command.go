@@ -41,11 +41,15 @@ func newCommand(e *Engine, id string) *command {
 // run starts the command and tells ch. It is the command's goroutine: it
 // returns when the command could not be started, or all of it has begun.
 func (c *command) run(ch *channel, open wire.Open) {
+	c.start(ch, open)
+	c.e.sayNow()
+}
+
+func (c *command) start(ch *channel, open wire.Open) {
 	e := c.e
 	p, exit, err := e.system.start(c, open)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	defer e.notify()
 	if err != nil {
 		delete(e.commands, c.id)
 		ch.outcome = &wire.Opened{Outcome: outcome(err)}

@@ -30,6 +30,9 @@ type Engine struct {
 	// wake tells the writer that there may be something to say.
 	wake chan struct{}
 
+	saying sync.Mutex // held by who speaks; before mu
+	words  []byte     // of who speaks
+
 	mu sync.Mutex
 	// changed is signalled when room, input or an end has come.
 	changed  *sync.Cond

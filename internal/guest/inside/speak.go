@@ -11,21 +11,49 @@ const batch = 64 << 10
 
 // speak writes what is to be said, and sleeps when there is nothing.
 func (e *Engine) speak(done <-chan struct{}) error {
-	var b []byte
 	for {
-		b = e.next(b[:0])
-		if len(b) == 0 {
-			select {
-			case <-e.wake:
-				continue
-			case <-done:
-				return nil
-			}
+		e.saying.Lock()
+		n, err := e.say()
+		e.saying.Unlock()
+		if err != nil {
+			return err
 		}
-		if _, err := e.out.Write(b); err != nil {
-			return fmt.Errorf("write to the worker: %w", err)
+		if n > 0 {
+			continue
+		}
+		select {
+		case <-e.wake:
+		case <-done:
+			return nil
 		}
 	}
+}
+
+// say writes what is to be said now, and returns how much that was. saying is
+// held, so that frames come in order.
+func (e *Engine) say() (int, error) {
+	e.words = e.next(e.words[:0])
+	if len(e.words) == 0 {
+		return 0, nil
+	}
+	n, err := e.out.Write(e.words)
+	if err != nil {
+		return n, fmt.Errorf("write to the worker: %w", err)
+	}
+	return n, nil
+}
+
+// sayNow is notify for who has nothing else to do: it speaks itself, unless the
+// writer does just now, because a wake is two trips to the kernel.
+func (e *Engine) sayNow() {
+	if e.saying.TryLock() {
+		n, err := e.say()
+		e.saying.Unlock()
+		if err == nil && n < batch {
+			return
+		}
+	}
+	e.notify()
 }
 
 // next appends to b whole frames of what is to be said now, in order of
