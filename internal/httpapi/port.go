@@ -56,7 +56,7 @@ func (a *API) registerPorts() {
 	register(a, route{
 		method: http.MethodPost, path: "/sandboxes/{sandbox}/ports/{port}/links", action: policy.Control, id: "linkPort", tag: "ports", status: http.StatusCreated,
 		summary: "Make a link to a port of a sandbox", body: LinkBody{}, optional: true,
-		detail: "Who has it reaches this port until it expires or the sandbox ends, and nothing else. The sandbox gets no network by it: bytes are carried in from outside.",
+		detail: "Who has it reaches this port until it expires, or the sandbox ends or is moved to another project, and nothing else. The sandbox gets no network by it: bytes are carried in from outside.",
 	}, a.linkPort)
 	a.routes = append(a.routes, Route{Method: "*", Path: portPath, Action: policy.Control})
 	a.mux.HandleFunc(portPath, a.servePath)

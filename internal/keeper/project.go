@@ -27,6 +27,16 @@ func placed(c policy.Caller, labels map[string]string) (map[string]string, error
 	return labels, nil
 }
 
+// relabel gives a sandbox other labels. In another project it belongs to others:
+// links to its ports and tokens that were made before open nothing any more.
+func relabel(s *live.Sandbox, labels map[string]string) {
+	before := s.Spec.Project()
+	s.Spec.Labels = labels
+	if s.Spec.Project() != before {
+		s.LinkKey = live.NewLinkKey()
+	}
+}
+
 // demandProject refuses what a caller cannot see because of its project alone:
 // what is in a sandbox is where the sandbox is.
 func demandProject(ctx context.Context, tx store.Tx, c policy.Caller, sandboxID string) error {

@@ -93,6 +93,49 @@ func TestSandboxesStayInTheirProject(t *testing.T) {
 	}
 }
 
+// TestAMoveToAnotherProjectEndsLinksAndTokens makes a link and a token, gives the
+// sandbox other labels in its project, and then moves it.
+func TestAMoveToAnotherProjectEndsLinksAndTokens(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x, _, err := s.CreateSandbox(inProject(7), live.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := s.clock()
+	until := now.Add(time.Hour)
+	link, err := s.LinkSandbox(as("o"), x.ID, 80, until)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := x.Token(until)
+	for _, c := range []struct {
+		labels map[string]string
+		good   bool
+	}{
+		{map[string]string{live.LabelProject: "7", "a": "b"}, true},
+		{map[string]string{live.LabelProject: "8", "a": "b"}, false},
+		{map[string]string{live.LabelProject: "7"}, false}, // not when it comes back either
+	} {
+		x, err := s.UpdateSandbox(as("o"), x.ID, live.Change{Labels: c.labels})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := s.sandbox(x.ID)
+		for who, box := range map[string]*live.Sandbox{"answered": &x, "stored": &stored} {
+			if err := box.CheckLink(80, link, now); (err == nil) != c.good {
+				t.Errorf("a link of before, with %v, %s: %v", c.labels, who, err)
+			}
+			if err := box.CheckToken(token, now); (err == nil) != c.good {
+				t.Errorf("a token of before, with %v, %s: %v", c.labels, who, err)
+			}
+			if err := box.CheckToken(box.Token(until), now); err != nil {
+				t.Errorf("a new token, with %v, %s: %v", c.labels, who, err)
+			}
+		}
+	}
+}
+
 // TestEventsOfSandboxesNameTheProject ends an exec and its sandbox.
 func TestEventsOfSandboxesNameTheProject(t *testing.T) {
 	t.Parallel()

@@ -127,7 +127,7 @@ func (k *Keeper) UpdateSandbox(ctx context.Context, id string, ch live.Change) (
 			s.Spec.OnTimeout = *ch.OnTimeout
 		}
 		if ch.Labels != nil {
-			s.Spec.Labels = ch.Labels
+			relabel(s, ch.Labels)
 		}
 		if ch.Sync != nil {
 			s.Spec.Sync = ch.Sync
