@@ -79,7 +79,9 @@ type Manager interface {
 	PutBlob(ctx context.Context, session, sha256 string, size int64, r io.Reader) error
 	// Attend holds the command stream: the manager calls rc while it is open.
 	// It returns when ctx ends, or when the stream broke. One stream is open
-	// per session; a new one replaces the old.
+	// per session; a new one replaces the old. Once it has returned because ctx
+	// ended no call of rc is under way; before that, with several managers, some
+	// may be.
 	Attend(ctx context.Context, session string, rc Receiver) error
 	// Leave says goodbye after a drain. Leases that are left go back.
 	Leave(ctx context.Context, session string) error
@@ -90,8 +92,9 @@ type Manager interface {
 type Beside interface {
 	// AttendBeside holds a second stream: the manager calls host while it is
 	// open, and hands out no work through it. The session must be known. It
-	// returns when ctx ends, or when the stream broke. One is open per session;
-	// a new one replaces the old.
+	// returns when ctx ends, when the stream broke, or when the session is over.
+	// One is open per session; a new one replaces the old. What was under way
+	// over one that was replaced, or whose session is over, may end in its time.
 	AttendBeside(ctx context.Context, session string, host Host) error
 }
 

@@ -2,6 +2,8 @@ package manager
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
@@ -11,8 +13,8 @@ import (
 
 var _ dispatch.Beside = (*Manager)(nil)
 
-// besides are the second streams of workers whose own stream another manager
-// has, by session: whoever registers again has another.
+// besides are the second streams of workers, by session: whoever registers again
+// has another. They are of use while another manager has the worker's own stream.
 type besides struct {
 	mu  sync.Mutex
 	all map[string]*beside
@@ -69,6 +71,35 @@ func (bs *besides) of(session string) (w keeper.Worker, there bool) {
 		return w, false
 	}
 	return b.worker, true
+}
+
+// dismiss ends the second streams of sessions that are over, but for those that
+// are named: a worker that was replaced, or is gone for good, may never do it.
+func (m *Manager) dismiss(ctx context.Context, current map[string]bool) {
+	for _, id := range m.besides.sessions() {
+		if current[id] {
+			continue
+		}
+		if _, err := m.session(ctx, id); fault.CodeOf(err) == "unknown_session" { // it may have begun just now
+			m.besides.end(id, errUnknown)
+		}
+	}
+}
+
+// sessions lists those that have a second stream here.
+func (bs *besides) sessions() []string {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	return slices.Collect(maps.Keys(bs.all))
+}
+
+// end ends the second stream of a session.
+func (bs *besides) end(session string, why error) {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	if b := bs.all[session]; b != nil {
+		b.close(why)
+	}
 }
 
 // closeAll ends every second stream.

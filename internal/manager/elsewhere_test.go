@@ -147,3 +147,37 @@ func TestSecondStream(t *testing.T) {
 		t.Errorf("the worker still has %+v", left)
 	}
 }
+
+// TestSecondStreamEndsWithItsSession: a worker that was replaced and does not
+// close its second stream is not kept.
+func TestSecondStreamEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	address, err := startServer(t).Fresh(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, other := share(t, address), share(t, address)
+	boxes := &dispatchtest.Boxes{}
+	old, stays := attendWith(t, has, "w", boxes), attendWith(t, has, "stays", &dispatchtest.Boxes{})
+	over := map[string]chan error{}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	for _, session := range []string{old, stays} {
+		ended := make(chan error, 1)
+		over[session] = ended
+		go func() { ended <- other.AttendBeside(ctx, session, boxes) }()
+	}
+	for len(other.besides.sessions()) < 2 && t.Context().Err() == nil {
+		runtime.Gosched()
+	}
+	if renewed := attendWith(t, has, "w", boxes); renewed == old {
+		t.Fatal("the session is the old one")
+	}
+	if err := <-over[old]; fault.CodeOf(err) != "unknown_session" {
+		t.Errorf("the stream of the old session ended with %v", err)
+	}
+	if _, there := other.besides.of(stays); !there {
+		t.Error("the other worker's stream has ended too")
+	}
+	cancel(errStopped)
+	<-over[stays]
+}

@@ -164,9 +164,12 @@ func (f *follower) compare(ctx context.Context) {
 	if err != nil {
 		return // look said so
 	}
+	current := make(map[string]bool, len(ws))
 	for i := range ws {
 		f.m.reconcile(&ws[i])
+		current[ws[i].Session] = true
 	}
+	f.m.dismiss(ctx, current)
 }
 
 // outputs passes on that other managers took output.

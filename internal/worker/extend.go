@@ -68,11 +68,12 @@ func (r *run) figures() dispatch.Figures {
 	return f
 }
 
-// attend holds the command stream open until the run ends.
+// attend holds the command stream open until the run ends. It is Attend that
+// notices that: only then is no command under way any more.
 func (r *run) attend() {
 	const lived = 5 * time.Second
 	var pause backoff
-	for r.life.Err() == nil {
+	for {
 		session, began := r.session.current(), time.Now()
 		ended := r.contact.attend()
 		err := r.Manager.Attend(r.life, session, receiver{r})
@@ -92,9 +93,7 @@ func (r *run) attend() {
 			level = slog.LevelDebug // the manager closed it after our goodbye
 		}
 		r.log.Log(r.life, level, "the command stream broke, opening it again", "error", err)
-		if pause.wait(r.life) != nil {
-			return
-		}
+		_ = pause.wait(r.life)
 	}
 }
 

@@ -40,7 +40,19 @@ func (d *Door) beside(w http.ResponseWriter, r *http.Request) {
 		d.refuse(w, r, fault.New(fault.NotFound, "this manager is the only one").WithCode("no_such_call"))
 		return
 	}
-	d.turn(w, r, func(ctx context.Context, session string, s *stream) error { return m.AttendBeside(ctx, session, s) })
+	d.turn(w, r, func(ctx context.Context, session string, s *stream) error {
+		err := m.AttendBeside(ctx, session, s)
+		if asksNoMore(err) {
+			s.finish(ctx)
+		}
+		return err
+	})
+}
+
+// asksNoMore reports whether a second stream ended because another took its
+// place, or because its session is over: then nothing new goes over it.
+func asksNoMore(err error) bool {
+	return fault.Is(err, fault.Conflict) || fault.Is(err, fault.Unauthenticated)
 }
 
 // turn turns a connection round.
@@ -143,6 +155,24 @@ func (s *stream) Cancel(ctx context.Context, c dispatch.Cancel) error {
 		return err
 	}
 	return s.command(ctx, "cancel", c, dispatch.ReportTimeout)
+}
+
+// finish waits until nothing is under way, or ctx ends.
+func (s *stream) finish(ctx context.Context) {
+	moved := make(chan struct{}, 1)
+	s.cc.SetStateHook(func(*http.ClientConn) {
+		select {
+		case moved <- struct{}{}:
+		default: // it looks anyway
+		}
+	})
+	for s.cc.InFlight() > 0 && s.cc.Err() == nil {
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // end says why the stream ends. A worker that does not listen any more finds

@@ -4,9 +4,7 @@ import (
 	"context"
 	"io"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -21,6 +19,7 @@ var _ dispatch.Manager = (*Failover)(nil)
 type Failover struct {
 	clients []*Client
 	turn    atomic.Int64 // the one that is spoken with, counted on
+	seconds seconds
 }
 
 // NewFailover returns a client of the managers at these addresses. It begins
@@ -99,48 +98,17 @@ func (f *Failover) PutBlob(ctx context.Context, session, sha256 string, size int
 	return f.with(ctx, func(c *Client) error { return c.PutBlob(ctx, session, sha256, size, r) })
 }
 
-// Attend implements dispatch.Manager. The other managers get second streams for
-// as long as the first holds.
+// Attend implements dispatch.Manager. Every manager gets a second stream too,
+// and keeps it when the first one breaks: what is under way there goes on.
 func (f *Failover) Attend(ctx context.Context, session string, rc dispatch.Receiver) error {
-	return f.with(ctx, func(c *Client) error {
-		beside, stop := context.WithCancelCause(ctx)
-		var others sync.WaitGroup
-		for _, other := range f.clients {
-			if other != c {
-				others.Go(func() { other.standBeside(beside, session, rc) })
-			}
-		}
-		err := c.Attend(ctx, session, rc)
-		stop(errBroke)
-		others.Wait()
-		return err
-	})
-}
-
-// The pauses between tries to open a second stream.
-const (
-	minBeside = 100 * time.Millisecond
-	maxBeside = 5 * time.Second
-)
-
-// standBeside keeps a second stream open until ctx ends.
-func (c *Client) standBeside(ctx context.Context, session string, rc dispatch.Receiver) {
-	for pause := minBeside; ; pause = min(2*pause, maxBeside) {
-		begun := time.Now()
-		err := c.AttendBeside(ctx, session, rc)
-		if ctx.Err() != nil {
-			return
-		}
-		c.log.Debug("the second stream to a manager ended; it is opened again", "manager", c.base.Host, "error", err)
-		if time.Since(begun) > maxBeside {
-			pause = minBeside
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
+	if len(f.clients) > 1 {
+		f.seconds.keep(ctx, f.clients, session, rc)
 	}
+	err := f.with(ctx, func(c *Client) error { return c.Attend(ctx, session, rc) })
+	if ctx.Err() != nil {
+		f.seconds.open.Wait()
+	}
+	return err
 }
 
 // Leave implements dispatch.Manager.
