@@ -242,18 +242,35 @@ func resultOf(res sandbox.Result) live.ExecResult {
 	}
 }
 
-// ended writes the end down and hands it over.
+// ended writes the end down and hands it over. Who waits for the answer need not
+// wait for the first: until it is done, a later process finds the end where this
+// one did.
 func (e *keptExec) ended(res live.ExecResult) {
-	e.ledger.note(execLine{Ended: &res})
-	e.ledger.rest()
 	e.mu.Lock()
 	e.result = &res
+	soon := e.awaited
 	e.mu.Unlock()
 	k := e.of
 	k.mu.Lock()
 	k.running--
 	k.mu.Unlock()
-	e.handOver()
+	if soon = soon && e.rides(&res); !soon {
+		e.writeEnd(&res)
+	}
+	n := e.pack()
+	if n == nil {
+		return // the next process tells
+	}
+	awaited := e.answer(n)
+	if soon {
+		e.writeEnd(&res)
+	}
+	e.tell(n, awaited)
+}
+
+func (e *keptExec) writeEnd(res *live.ExecResult) {
+	e.ledger.note(execLine{Ended: res})
+	e.ledger.rest()
 }
 
 // forget removes a command that was not started.

@@ -187,9 +187,17 @@ func (r *run) tellEach(batch []ending) {
 	}
 }
 
-// handOver has the end of an exec told, with what it printed: small streams ride
-// along, large ones are put before.
+// handOver has the end of an exec told that is written down.
 func (e *keptExec) handOver() {
+	if n := e.pack(); n != nil {
+		e.tell(n, e.answer(n))
+	}
+}
+
+// pack makes what is told of an end, with what was printed: small streams ride
+// along, large ones are put before. It is nil when that could not be done before
+// the worker stopped.
+func (e *keptExec) pack() *live.ExecEnded {
 	e.mu.Lock()
 	n := &live.ExecEnded{ID: e.order.ID, Sandbox: e.of.order.ID, Result: *e.result}
 	e.mu.Unlock()
@@ -207,28 +215,50 @@ func (e *keptExec) handOver() {
 		}
 		err := e.put(i, o.SHA256, o.Kept)
 		if err != nil && e.of.hosted.handing.Err() != nil {
-			return // the next process tells
+			return nil
 		}
 		if err != nil {
 			e.of.log.Error("could not hand over what a command printed", "exec", e.order.ID, "error", err)
 			o.Kept, o.SHA256, o.Truncated = 0, emptySHA256, true
 		}
 	}
+	return n
+}
+
+// rides reports whether all that was printed rides along.
+func (e *keptExec) rides(res *live.ExecResult) bool {
+	for i := range 2 {
+		data, rides := e.out.small(i)
+		if kept := bytesOf(res, i).Kept; kept > 0 && (!rides || int64(len(data)) != kept) {
+			return false
+		}
+	}
+	return true
+}
+
+// answer gives the end to who waits for the answer to the start, if somebody does.
+func (e *keptExec) answer(n *live.ExecEnded) (awaited bool) {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.news = n
-	awaited := e.awaited
-	e.mu.Unlock()
 	close(e.handed)
+	return e.awaited
+}
+
+// tell has an end told. One that was awaited is told later: it goes with the
+// answer.
+func (e *keptExec) tell(n *live.ExecEnded, awaited bool) {
+	h := e.of.hosted
 	if awaited {
-		e.of.hosted.sayLater(ending{exec: n, told: e.taken})
+		h.sayLater(ending{exec: n, told: e.taken})
 	} else {
-		e.of.hosted.say(ending{exec: n, told: e.taken})
+		h.say(ending{exec: n, told: e.taken})
 	}
 	e.of.mu.Lock()
 	over := e.of.over != nil
 	e.of.mu.Unlock()
 	if over { // it waits for this
-		e.of.hosted.sayNow()
+		h.sayNow()
 	}
 }
 
