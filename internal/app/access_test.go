@@ -63,7 +63,7 @@ func otherDoors() map[string]string {
 		"GET /metrics": "oversee",
 
 		"/wire/": "host", "POST /wire/v1/register": "host", "POST /wire/v1/lease": "host", "POST /wire/v1/extend": "host", "POST /wire/v1/report": "host",
-		"POST /wire/v1/finish": "host", "POST /wire/v1/tell": "host", "POST /wire/v1/leave": "host", "PUT /wire/v1/blobs/{sha256}": "host", "GET /wire/v1/commands": "host", "GET /wire/v1/beside": "host",
+		"POST /wire/v1/finish": "host", "POST /wire/v1/tell": "host", "POST /wire/v1/leave": "host", "PUT /wire/v1/blobs/{sha256}": "host", "GET /wire/v1/commands": "host", "GET /wire/v1/beside": "host", "GET /wire/v1/line": "host",
 
 		"GET " + apps: "read", "POST " + apps: "submit", "GET /v1/apps/{app}": "read", "DELETE /v1/apps/{app}": "control",
 		"GET " + machines: "read", "POST " + machines: "submit", "GET " + it: "read", "POST " + it: "submit", "DELETE " + it: "control",

@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -38,6 +39,9 @@ func (c *Client) attend(ctx context.Context, path, session string, m *commanded)
 	nc, err := c.open(ctx, path, session)
 	if err != nil {
 		return err
+	}
+	if !m.beside {
+		defer c.keepLines(ctx, session, m.rc)()
 	}
 	return m.serve(ctx, nc)
 }
@@ -76,7 +80,8 @@ func (c *Client) open(ctx context.Context, path, session string) (*conn, error) 
 type commanded struct {
 	rc     dispatch.Receiver
 	log    *slog.Logger
-	beside bool       // it is a second stream
+	beside bool       // it is a second stream, or a line
+	line   bool       // it carries one call at a time
 	ended  chan error // what the manager said last; never blocks
 
 	mu      sync.Mutex
@@ -96,9 +101,9 @@ func (m *commanded) serve(ctx context.Context, c *conn) error {
 	var once sync.Once
 	srv := &http.Server{
 		Handler:           m,
-		Protocols:         reversed(),
+		Protocols:         m.protocols(),
 		HTTP2:             commandedBy(),
-		ReadHeaderTimeout: Dead, // a manager that upgrades and then says nothing
+		ReadHeaderTimeout: m.silence(),
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
 		ConnState: func(_ net.Conn, s http.ConnState) {
 			switch s {
@@ -128,6 +133,25 @@ func (m *commanded) serve(ctx context.Context, c *conn) error {
 	m.mu.Unlock()
 	m.running.Wait()
 	return err
+}
+
+// silence is how long a manager may upgrade a connection and then say nothing. A
+// line waits until it is needed.
+func (m *commanded) silence() time.Duration {
+	if m.line {
+		return 0
+	}
+	return Dead
+}
+
+// protocols are what the manager speaks on it.
+func (m *commanded) protocols() *http.Protocols {
+	if !m.line {
+		return reversed()
+	}
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	return p
 }
 
 func (m *commanded) wait(ctx context.Context, c *conn) error {

@@ -30,7 +30,10 @@ type ending struct {
 // commands is the manager's end of the stream: it takes the connection over
 // and hands it to the manager for as long as it holds.
 func (d *Door) commands(w http.ResponseWriter, r *http.Request) {
-	d.turn(w, r, func(ctx context.Context, session string, s *stream) error { return d.manager.Attend(ctx, session, s) })
+	d.turn(w, r, func(ctx context.Context, session string, s *stream) error {
+		defer d.note(ctx, session, s)()
+		return d.manager.Attend(ctx, session, s)
+	})
 }
 
 // beside is the manager's end of a second stream.
@@ -62,28 +65,18 @@ func (d *Door) turn(w http.ResponseWriter, r *http.Request, attend func(context.
 		d.refuse(w, r, err)
 		return
 	}
-	if !asksFor(r.Header, protocol) {
-		w.Header().Set("Upgrade", protocol)
-		d.refuse(w, r, fault.Field("Upgrade", "must be %s", protocol))
+	c, ok := d.takeOver(w, r)
+	if !ok {
 		return
 	}
-	taken, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		d.refuse(w, r, fmt.Errorf("take the connection over: %w", err))
-		return
-	}
-	c := newConn(taken, afterHijack(taken, buffered.Reader))
 	defer func() { _ = c.Close() }()
-	if err := accept(taken, buffered.Writer); err != nil {
-		d.log.Debug("a worker hung up before its command stream was open", "error", err)
-		return
-	}
 	cc, err := dialOnce(r.Context(), c)
 	if err != nil {
 		d.log.Debug("a worker hung up as its command stream opened", "error", err)
 		return
 	}
 	s := &stream{cc: cc}
+	defer s.lines.end()
 	err = hold(r.Context(), c, func(ctx context.Context) error { return attend(ctx, session, s) })
 	select {
 	case <-c.closed:
@@ -91,6 +84,27 @@ func (d *Door) turn(w http.ResponseWriter, r *http.Request, attend func(context.
 		s.end(context.WithoutCancel(r.Context()), err)
 	}
 	_ = cc.Close()
+}
+
+// takeOver takes a connection over from HTTP/1.1, and reports whether it could.
+func (d *Door) takeOver(w http.ResponseWriter, r *http.Request) (*conn, bool) {
+	if !asksFor(r.Header, protocol) {
+		w.Header().Set("Upgrade", protocol)
+		d.refuse(w, r, fault.Field("Upgrade", "must be %s", protocol))
+		return nil, false
+	}
+	taken, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		d.refuse(w, r, fmt.Errorf("take the connection over: %w", err))
+		return nil, false
+	}
+	c := newConn(taken, afterHijack(taken, buffered.Reader))
+	if err := accept(taken, buffered.Writer); err != nil {
+		d.log.Debug("a worker hung up before its connection was turned round", "error", err)
+		_ = c.Close()
+		return nil, false
+	}
+	return c, true
 }
 
 // afterHijack reads what came too early and then the connection itself. The
@@ -147,7 +161,11 @@ func accept(c net.Conn, w *bufio.Writer) error {
 var _ dispatch.Receiver = (*stream)(nil)
 
 // stream is the worker as the manager commands it.
-type stream struct{ cc *http.ClientConn }
+type stream struct {
+	cc     *http.ClientConn
+	caller string // whose it is
+	lines  lines
+}
 
 // Cancel stops the work under a lease.
 func (s *stream) Cancel(ctx context.Context, c dispatch.Cancel) error {

@@ -28,8 +28,13 @@
 // (POST /sandbox/open, /exec/start and others), what a command prints and files
 // that come out are frames, and files that go in follow a line that says where
 // to. To each other manager that the worker knows it opens a second stream, with
-// GET /wire/v1/beside, over which only sandboxes are spoken of. Both ends ping, and a dead peer is noticed within Quiet + Dead. When the manager
-// ends the stream it says why with POST /end.
+// GET /wire/v1/beside, over which only sandboxes are spoken of. Both ends ping,
+// and a dead peer is noticed within Quiet + Dead. When the manager ends the stream
+// it says why with POST /end.
+//
+// Beside the stream the worker opens a few lines, with GET /wire/v1/line: turned
+// round in the same way, they carry HTTP/1.1, one call at a time, for the calls
+// that are often over in a moment. They end with the stream.
 //
 // # Access
 //
@@ -46,6 +51,7 @@ const (
 	prefix       = "/wire/v1/"
 	commandsPath = prefix + "commands"
 	besidePath   = prefix + "beside"
+	linePath     = prefix + "line"
 	blobsPath    = prefix + "blobs/"
 	protocol     = "aurea-commands/1"
 )

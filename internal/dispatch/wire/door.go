@@ -29,15 +29,16 @@ type Door struct {
 	stopping context.Context //nolint:containedctx // see above
 	stop     context.CancelCauseFunc
 
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup // grows only while closed is false
+	mu      sync.Mutex
+	closed  bool
+	streams map[string]*stream // first ones, by session
+	calls   sync.WaitGroup     // grows only while closed is false
 }
 
 // Handler returns the manager's end of the wire, to be mounted at /wire/. It
 // is an http.Handler; Close ends its streams and long polls.
 func Handler(m dispatch.Manager, log *slog.Logger) *Door {
-	d := &Door{manager: m, log: log, mux: http.NewServeMux()}
+	d := &Door{manager: m, log: log, mux: http.NewServeMux(), streams: map[string]*stream{}}
 	d.stopping, d.stop = context.WithCancelCause(context.Background())
 	route(d, "register", m.Register)
 	route(d, "lease", func(ctx context.Context, req dispatch.LeaseRequest) (leases, error) {
@@ -56,6 +57,7 @@ func Handler(m dispatch.Manager, log *slog.Logger) *Door {
 	d.handle("PUT "+blobsPath+"{sha256}", d.putBlob)
 	d.handle("GET "+commandsPath, d.commands)
 	d.handle("GET "+besidePath, d.beside)
+	d.handle("GET "+linePath, d.lineIn)
 	d.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, fault.New(fault.NotFound, "the wire has no such call; manager and worker may be of different releases").WithCode("no_such_call"))
 	})

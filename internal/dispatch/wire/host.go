@@ -43,11 +43,16 @@ func (p place) check() error {
 // ask posts a command about sandboxes and reads the answer. How long it takes is
 // the caller's to bound: a dead worker is noticed by the stream.
 func ask[In, Ans any](ctx context.Context, s *stream, name string, in In, check func(In) error, sound func(Ans) error) (Ans, error) {
-	return askAtMost(ctx, s, name, in, check, sound, maxAnswer)
+	return askBy(ctx, s.post, name, in, check, sound, maxAnswer)
 }
 
 // askAtMost is ask where the answer may be longer.
 func askAtMost[In, Ans any](ctx context.Context, s *stream, name string, in In, check func(In) error, sound func(Ans) error, most int64) (Ans, error) {
+	return askBy(ctx, s.post, name, in, check, sound, most)
+}
+
+// askBy is ask by a way to post.
+func askBy[In, Ans any](ctx context.Context, post posting, name string, in In, check func(In) error, sound func(Ans) error, most int64) (Ans, error) {
 	var ans, none Ans
 	if err := check(in); err != nil {
 		return none, err
@@ -59,7 +64,7 @@ func askAtMost[In, Ans any](ctx context.Context, s *stream, name string, in In, 
 	if len(body) > dispatch.MaxOrderBytes {
 		return none, tooLarge()
 	}
-	resp, err := s.post(ctx, name, body)
+	resp, err := post(ctx, name, body)
 	if err != nil {
 		return none, err
 	}
@@ -76,6 +81,9 @@ func askAtMost[In, Ans any](ctx context.Context, s *stream, name string, in In, 
 	return ans, nil
 }
 
+// posting posts a command.
+type posting func(ctx context.Context, name string, body []byte) (*http.Response, error)
+
 // fine takes any answer.
 func fine(nothing) error { return nil }
 
@@ -87,7 +95,7 @@ func checkAdjusting(a adjusting) error { return dispatch.CheckAdjust(a.ID, a.Lim
 
 // OpenSandbox has the worker make a sandbox.
 func (s *stream) OpenSandbox(ctx context.Context, o live.Order) (live.Made, error) {
-	return ask(ctx, s, "sandbox/open", o, dispatch.CheckSandboxOrder, dispatch.CheckMade)
+	return askBy(ctx, s.quick, "sandbox/open", o, dispatch.CheckSandboxOrder, dispatch.CheckMade, maxAnswer)
 }
 
 // EndSandbox has it destroy one.
@@ -130,7 +138,7 @@ func (s *stream) SandboxStats(ctx context.Context, id string) (live.Stats, error
 
 // StartExec has the worker start a command.
 func (s *stream) StartExec(ctx context.Context, c live.Command) error {
-	_, err := ask(ctx, s, "exec/start", c, dispatch.CheckExecOrder, fine)
+	_, err := askBy(ctx, s.quick, "exec/start", c, dispatch.CheckExecOrder, fine, maxAnswer)
 	return err
 }
 
@@ -155,7 +163,7 @@ func (x ran) check() error { return dispatch.CheckExecEnded(x.Ended) }
 
 // RunExec has the worker start a command, and waits a while for its end.
 func (s *stream) RunExec(ctx context.Context, c live.Command, within time.Duration) (*live.ExecEnded, error) {
-	x, err := askAtMost(ctx, s, "exec/run", running{c, within}, running.check, ran.check, maxRan)
+	x, err := askBy(ctx, s.quick, "exec/run", running{c, within}, running.check, ran.check, maxRan)
 	return x.Ended, err
 }
 
