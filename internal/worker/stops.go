@@ -46,6 +46,7 @@ type stops struct {
 	local []killswitch.Switch // that no manager has taken yet
 	cut   *killswitch.Switch  // while no manager can be reached; see contact
 	short bool                // something could not be brought to what holds
+	done  killswitch.Done     // what came of the state
 }
 
 var _ dispatch.Stopper = receiver{}
@@ -123,14 +124,23 @@ func (s *stops) come(ctx context.Context, state killswitch.State, told []killswi
 	s.mu.Lock()
 	old := !registered && state.Seq < s.state.Seq
 	same := state.Seq == s.state.Seq && len(state.Engaged) == len(s.state.Engaged) && len(told) == 0 && !s.short && s.cut == nil
-	if old || same {
+	if same {
+		done := s.done // it was heard with an answer before it was told
+		s.mu.Unlock()
+		return done, nil
+	}
+	if old {
 		s.mu.Unlock()
 		return killswitch.Done{}, nil
 	}
 	s.state, s.local, s.cut = state, without(s.local, told), nil
 	all := s.holds()
 	s.mu.Unlock()
-	return s.apply(ctx, all)
+	done, err := s.apply(ctx, all)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done = done
+	return done, err
 }
 
 var errSlowStop = fault.New(fault.Unavailable, "not everything came to what the kill switch says in time")

@@ -67,8 +67,8 @@ func TestTheKillSwitchEndsEverything(t *testing.T) {
 		if _, err := s.host().OpenSandbox(t.Context(), live.Order{ID: "b2"}); fault.CodeOf(err) != killswitch.Code {
 			t.Errorf("a new sandbox: %v", err)
 		}
-		if again := s.pull(stop(1, killswitch.Kill)); again != (killswitch.Done{}) {
-			t.Errorf("said again it did %+v", again)
+		if again := s.pull(stop(1, killswitch.Kill)); again != done {
+			t.Errorf("said again, what came of it is %+v", again)
 		}
 		pass(time.Hour)
 		s.noSandboxes() // also no pool
@@ -83,6 +83,20 @@ func TestTheKillSwitchEndsEverything(t *testing.T) {
 
 // A project's switch ends its runs, in new sandboxes and in those that waited, and
 // no other's.
+// TestTheKillSwitchIsHeardBeforeItIsTold lets a worker hear of it with the answer
+// to its own word first: who tells it learns what came of it all the same.
+func TestTheKillSwitchIsHeardBeforeItIsTold(t *testing.T) {
+	story(t, nil, func(t *testing.T, s *stand) {
+		s.open(live.Order{ID: "b1"})
+		s.ref.Stop(stop(1, killswitch.Kill))
+		pass(time.Minute)
+		s.noSandboxes()
+		if done := s.pull(stop(1, killswitch.Kill)); done.Killed != 1 || done.Failed != 0 {
+			t.Errorf("what came of it is %+v", done)
+		}
+	})
+}
+
 func TestTheKillSwitchOfAProjectEndsItsRuns(t *testing.T) {
 	for name, pool := range map[string]map[string]int{"new": nil, "waiting": {"bash": 2}} {
 		t.Run(name, func(t *testing.T) {

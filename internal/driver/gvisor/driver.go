@@ -206,7 +206,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	}
 	if err != nil {
 		err = d.explain(spec.ID, err)
-		d.removeAfter(ctx, spec.ID)
+		d.removeAfter(ctx, spec.ID, making.Still)
 		return nil, err
 	}
 	return b, nil
@@ -275,11 +275,12 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 const removeTime = 10 * time.Second
 
 // removeAfter removes a sandbox that could not be made. If even that fails it
-// is still listed, for somebody else to destroy.
-func (d *Driver) removeAfter(ctx context.Context, id string) {
+// is still listed, for somebody else to destroy. still is called when nothing of
+// it runs.
+func (d *Driver) removeAfter(ctx context.Context, id string, still func()) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTime)
 	defer cancel()
-	if err := d.remove(ctx, id); err != nil {
+	if err := d.clear(ctx, id, still); err != nil {
 		d.config.Logger.Warn("a sandbox that could not be made is left", "sandbox", id, "error", err)
 	}
 }
@@ -324,17 +325,23 @@ func (d *Driver) List(context.Context) ([]sandbox.Handle, error) {
 
 // Destroy implements sandbox.Driver.
 func (d *Driver) Destroy(ctx context.Context, h sandbox.Handle) error {
-	return d.roster.Destroy(ctx, h, d.remove)
+	return d.roster.Destroy(ctx, h, func(ctx context.Context, id string) error { return d.clear(ctx, id, func() {}) })
 }
 
-// remove ends the sandbox's processes, then removes its groups and its folder.
-func (d *Driver) remove(ctx context.Context, id string) error {
+// clear ends the sandbox's processes and removes its groups, calls still, and
+// removes what is left of it.
+func (d *Driver) clear(ctx context.Context, id string, still func()) error {
 	dir := d.dir(id)
-	if err := d.killAll(ctx, dir); err != nil {
+	dead, err := d.killAll(ctx, dir)
+	if err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
 	}
 	if err := d.removeGroup(ctx, id); err != nil {
 		return fmt.Errorf("destroy sandbox %s: %w", id, err)
+	}
+	still()
+	for _, p := range dead {
+		awaitReaped(p)
 	}
 	if b, ok := d.roster.Drop(id); ok {
 		b.lose()

@@ -37,6 +37,8 @@ func (d *Driver) KillAll(ctx context.Context, ids []string) error {
 	for _, b := range late {
 		all = append(all, b.awaitDeath(ctx))
 	}
+	// Nor is one being made that had not begun to be when the others were halted.
+	all = append(all, d.roster.Halt(ids)(ctx))
 	return errors.Join(append(all, d.killHalfMade(ctx, ids))...)
 }
 
@@ -121,8 +123,12 @@ func (d *Driver) killHalfMade(ctx context.Context, ids []string) error {
 	left, err := d.roster.Left(ids)
 	all := []error{err}
 	for _, id := range left {
+		if d.roster.IsStill(id) {
+			continue // who made it has seen to that, and is clearing it away
+		}
 		if _, err := readMade(d.dir(id)); errors.Is(err, fs.ErrNotExist) {
-			all = append(all, killFound(ctx, d.dir(id)))
+			_, err := killFound(ctx, d.dir(id))
+			all = append(all, err)
 		}
 	}
 	return errors.Join(all...)

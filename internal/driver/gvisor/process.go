@@ -96,28 +96,29 @@ func (h *hostProcess) kill() error {
 
 func (h *hostProcess) close() { _ = h.file.Close() }
 
-// killAll kills every process of the sandbox in dir and waits for their ends.
-func (d *Driver) killAll(ctx context.Context, dir string) error {
+// killAll kills every process of the sandbox in dir and waits for their ends. It
+// returns those that their parents may not have waited for.
+func (d *Driver) killAll(ctx context.Context, dir string) (dead []spawn.Process, err error) {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	made, madeErr := readMade(dir)
 	r, err := readRecord(dir)
 	if madeErr == nil && err == nil {
 		if r.State.Boot != d.boot {
-			return nil // the machine has been off since
+			return nil, nil // the machine has been off since
 		}
 		var below []spawn.Process
 		if len(r.Groups) == 0 { // else the groups go only when all have ended
 			below = descendants(made.Sentry.PID)
 		}
 		if err := killKnown(ctx, made.Sentry); err != nil {
-			return err
+			return nil, err
 		}
 		for _, p := range below {
 			awaitReaped(p)
 		}
-		return nil
+		return []spawn.Process{made.Sentry}, nil
 	}
 	return killFound(ctx, dir)
 }
@@ -155,11 +156,7 @@ func killKnown(ctx context.Context, p spawn.Process) error {
 	if err := h.kill(); err != nil {
 		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}
-	if err := h.waitUntil(ctx); err != nil {
-		return err
-	}
-	awaitReaped(p)
-	return nil
+	return h.waitUntil(ctx)
 }
 
 // awaitReaped waits until the parent of a process that has ended has waited for
@@ -190,26 +187,27 @@ func (h *hostProcess) waitUntil(ctx context.Context) error {
 // down: it looks through all processes of the machine. A spawner that was
 // killed may have left a child that does not bear its own name yet, so it is
 // content only when it has found none a few times in a row.
-func killFound(ctx context.Context, dir string) error {
+func killFound(ctx context.Context, dir string) (dead []spawn.Process, err error) {
 	const enough, pause = 3, 20 * time.Millisecond
 	for clean := 0; clean < enough; clean++ {
 		found, err := find(dir)
 		if err != nil {
-			return err
+			return dead, err
 		}
 		for _, p := range found {
 			clean = -1
 			if err := killKnown(ctx, p); err != nil {
-				return err
+				return dead, err
 			}
 		}
+		dead = append(dead, found...)
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.Unavailable, "look for the sandbox's processes: %w", context.Cause(ctx))
+			return dead, fault.New(fault.Unavailable, "look for the sandbox's processes: %w", context.Cause(ctx))
 		case <-time.After(pause):
 		}
 	}
-	return nil
+	return dead, nil
 }
 
 // find returns the processes that run our sentry with the sandbox's bundle.

@@ -42,6 +42,8 @@ type Roster[B Box] struct {
 type Making struct {
 	finish func()
 	cancel context.CancelCauseFunc
+	once   sync.Once     // closes still
+	still  chan struct{} // closed when nothing of it runs or will
 	ended  chan struct{}
 }
 
@@ -78,7 +80,7 @@ func (r *Roster[B]) Begin(ctx context.Context, id string) (context.Context, *Mak
 		return nil, nil, fmt.Errorf("look for the sandbox: %w", err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	m := &Making{cancel: cancel, ended: make(chan struct{})}
+	m := &Making{cancel: cancel, still: make(chan struct{}), ended: make(chan struct{})}
 	m.finish = func() {
 		r.mu.Lock()
 		delete(r.making, id)
@@ -92,7 +94,29 @@ func (r *Roster[B]) Begin(ctx context.Context, id string) (context.Context, *Mak
 func (m *Making) Finish() {
 	m.cancel(nil)
 	m.finish()
+	m.Still()
 	close(m.ended)
+}
+
+// Still says that the making has failed and nothing runs of the sandbox any more,
+// nor will: who halts it need not wait until it is cleared away.
+func (m *Making) Still() { m.once.Do(func() { close(m.still) }) }
+
+// IsStill reports whether a making of the sandbox has failed and is not finished
+// yet, while nothing of it runs any more.
+func (r *Roster[B]) IsStill(id string) bool {
+	r.mu.Lock()
+	m := r.making[id]
+	r.mu.Unlock()
+	if m == nil {
+		return false
+	}
+	select {
+	case <-m.still:
+		return true
+	default:
+		return false
+	}
 }
 
 // Adopt makes the driver answerable for the box.
@@ -171,7 +195,8 @@ func (r *Roster[B]) Boxes(ids []string) map[string]B {
 }
 
 // Halt ends the making of the sandboxes with these ids, nil is of all, without
-// waiting for that. What it returns waits.
+// waiting for that. What it returns waits until each was made after all, or
+// nothing of it runs any more.
 func (r *Roster[B]) Halt(ids []string) (wait func(ctx context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +210,7 @@ func (r *Roster[B]) Halt(ids []string) (wait func(ctx context.Context) error) {
 	return func(ctx context.Context) error {
 		for _, m := range halted {
 			select {
-			case <-m.ended:
+			case <-m.still:
 			case <-ctx.Done():
 				return fault.New(fault.Unavailable, "wait for the making of sandboxes to end: %w", context.Cause(ctx))
 			}

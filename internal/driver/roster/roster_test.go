@@ -69,6 +69,42 @@ func TestInterruptWaitsForTheMaking(t *testing.T) {
 	}
 }
 
+// TestHaltWaitsUntilNothingRuns halts two makings: one that fails and takes its
+// time to clear away, and one that is made after all.
+func TestHaltWaitsUntilNothingRuns(t *testing.T) {
+	t.Parallel()
+	r := roster.New[*box]("x", 1, t.TempDir())
+	fails, failing, err := r.Begin(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, making, err := r.Begin(t.Context(), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := r.Halt(nil)
+	if !fault.Is(context.Cause(fails), fault.Conflict) {
+		t.Errorf("the making goes on: %v", context.Cause(fails))
+	}
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no time"))
+	if err := wait(over); !fault.Is(err, fault.Unavailable) || r.IsStill("a") {
+		t.Errorf("did not wait for what runs: %v", err)
+	}
+	making.Finish()
+	failing.Still()
+	if err := wait(t.Context()); err != nil || !r.IsStill("a") || r.IsStill("b") {
+		t.Errorf("what is only cleared away: %v", err)
+	}
+	if err := r.Interrupt(over, "a"); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("a sandbox that is not cleared away was destroyed: %v", err)
+	}
+	failing.Finish()
+	if err := r.Interrupt(t.Context(), "a"); err != nil || r.IsStill("a") {
+		t.Error(err)
+	}
+}
+
 func TestCloseLetsGo(t *testing.T) {
 	t.Parallel()
 	r := roster.New[*box]("x", 1, t.TempDir())
