@@ -218,12 +218,16 @@ func TestTheSilentUnderASwitchAreSpared(t *testing.T) {
 				t.Fatal("a frozen worker was reaped")
 			}
 		}
+		s.pass(35 * time.Second) // for the manager looks only now and then
+		if err := db.Update(t.Context(), func(tx store.Tx) error { return s.SpareStopped(t.Context(), tx) }); err != nil {
+			t.Fatal(err)
+		}
 		s.engage("")
-		s.pass(25 * time.Second)
+		s.pass(59 * time.Second)
 		if n := reap(); n != 0 || s.worker(w.ID()).State != manifest.Running {
 			t.Error("it was reaped before it could speak again")
 		}
-		s.pass(61 * time.Second)
+		s.pass(2 * time.Second)
 		if n := reap(); n != 1 {
 			t.Error("it is silent, and was not reaped")
 		}

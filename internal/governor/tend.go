@@ -210,6 +210,25 @@ func (g *Governor) stops(ctx context.Context, tx store.Tx, w *manifest.Worker) (
 	return stopped, err
 }
 
+// SpareStopped gives workers that a switch stops all of their time to speak. It is
+// for the transaction that releases the switch: however short that time is, nobody
+// is reaped for a silence that was not theirs.
+func (g *Governor) SpareStopped(ctx context.Context, tx store.Tx) error {
+	now := g.now()
+	list, err := tx.Fleet().Stale(ctx, now, manifest.MaxReplicas)
+	for i := range list {
+		if err != nil {
+			break
+		}
+		stopped := false
+		if stopped, err = g.stops(ctx, tx, &list[i]); stopped && err == nil {
+			list[i].HeartbeatAt = now
+			err = tx.Fleet().Put(ctx, &list[i])
+		}
+	}
+	return err
+}
+
 // spare lets workers be that a switch has stopped: their silence counts from now.
 func (g *Governor) spare(ctx context.Context, list []manifest.Worker) error {
 	if len(list) == 0 {

@@ -314,6 +314,11 @@ func (m *Manager) ReleaseSwitch(ctx context.Context, level killswitch.Level, id,
 		return killswitch.Report{}, err
 	}
 	err = m.Store.Update(ctx, func(tx store.Tx) error {
+		if level == killswitch.Freeze {
+			if err := m.Fleet.SpareStopped(ctx, tx); err != nil {
+				return err
+			}
+		}
 		for i := range release {
 			// One that was never written down is, so that nobody engages it again.
 			if _, err := tx.Switches().Engage(ctx, &release[i]); err != nil {

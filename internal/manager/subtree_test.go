@@ -89,3 +89,34 @@ func TestASubtreeThatIsTooLargeIsRefused(t *testing.T) {
 		t.Errorf("engaged %+v: %v", m.switches.state(), err)
 	}
 }
+
+// TestAReleaseGivesTimeToSpeak freezes a part of the fleet, in which nobody can
+// speak then, and releases it: their silence counts from there, that of the others
+// from when they spoke.
+func TestAReleaseGivesTimeToSpeak(t *testing.T) {
+	t.Parallel()
+	m := open(t, t.TempDir()) // which is not started, so that nobody looks after them
+	enlist(t, m, memberOf("aaaaaaaa", "", "boxa", manifest.Running, 1), memberOf("bbbbbbbb", "aaaaaaaa", "boxb", manifest.Running, 2), memberOf("cccccccc", "", "boxc", manifest.Running, 3))
+	if _, err := m.EngageSwitch(local(), killswitch.Switch{Level: killswitch.Freeze, Scope: killswitch.Subtree, Root: "aaaaaaaa", Reason: "looking"}); err != nil {
+		t.Fatal(err)
+	}
+	before := m.Now().Truncate(time.Microsecond)
+	if _, err := m.ReleaseSwitch(local(), killswitch.Freeze, "", "all is well"); err != nil {
+		t.Fatal(err)
+	}
+	err := m.Store.View(t.Context(), func(tx store.Tx) error {
+		for id, stopped := range map[string]bool{"aaaaaaaa": true, "bbbbbbbb": true, "cccccccc": false} {
+			w, err := tx.Fleet().Get(t.Context(), id)
+			if err != nil {
+				return err
+			}
+			if spared := !w.HeartbeatAt.Before(before); spared != stopped {
+				t.Errorf("the silence of %s counts from %s, and it was released at %s", id, w.HeartbeatAt, before)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
