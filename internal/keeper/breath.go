@@ -36,22 +36,36 @@ func (k *Keeper) RunExec(ctx context.Context, c live.Command, asked run.Asked) (
 	}
 	end := k.begin(e.ID)
 	defer end()
-	ctx = context.WithoutCancel(ctx) // who hangs up does not end what was begun
+	ctx, stop := outlast(ctx, cleanupTime) // who hangs up does not end what was begun
+	defer stop()
 	told, err := host.RunExec(ctx, c, breath)
 	if err != nil {
 		if fault.Is(err, fault.Unavailable) { // it may have been started all the same
-			k.killUnstored(ctx, &e, host)
+			k.killUnstored(context.WithoutCancel(ctx), &e, host)
 		}
 		return e, false, err
 	}
-	if err := k.writeRun(ctx, &e, who.ID, told); err != nil {
+	if err := k.writeRun(context.WithoutCancel(ctx), &e, who.ID, told); err != nil {
 		if e.State != live.Done {
-			k.killUnstored(ctx, &e, host)
+			k.killUnstored(context.WithoutCancel(ctx), &e, host)
 		}
 		return e, false, err
 	}
 	k.recent.add(e)
 	return e, false, nil
+}
+
+// outlast is a context that goes on for a while when ctx has ended.
+func outlast(ctx context.Context, d time.Duration) (context.Context, func()) {
+	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		late := time.AfterFunc(d, func() { cancel(errSlow) })
+		context.AfterFunc(lasting, func() { late.Stop() })
+	})
+	return lasting, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // writeRun writes an exec down with what its worker told of its end, if it did.

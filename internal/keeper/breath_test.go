@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aurea-dev/aurea/internal/dispatch"
@@ -349,4 +350,28 @@ func TestGlancesBesideAChange(t *testing.T) {
 	if len(g.boxes) > maxGlances {
 		t.Errorf("%d are at hand", len(g.boxes))
 	}
+}
+
+func TestOutlast(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, hangUp := context.WithCancel(context.Background())
+		lasting, stop := outlast(ctx, time.Minute)
+		time.Sleep(time.Hour)
+		hangUp()
+		time.Sleep(59 * time.Second)
+		if lasting.Err() != nil {
+			t.Error("it ended with the other")
+		}
+		time.Sleep(2 * time.Second)
+		if lasting.Err() == nil {
+			t.Error("it goes on for ever")
+		}
+		stop()
+		lasting, stop = outlast(ctx, time.Minute) // whose time begins at once
+		stop()
+		if lasting.Err() == nil {
+			t.Error("it was not stopped")
+		}
+	})
 }
