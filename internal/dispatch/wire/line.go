@@ -208,13 +208,13 @@ func (d *Door) lineIn(w http.ResponseWriter, r *http.Request) {
 // keepLines holds the lines of a session open until the returned function is
 // called, which returns when nothing of them runs any more.
 func (c *Client) keepLines(ctx context.Context, session string, rc dispatch.Receiver) (end func()) {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancelCause(ctx)
 	var open sync.WaitGroup
 	for range lineCount {
 		open.Go(func() { c.keepLine(ctx, session, rc) })
 	}
 	return func() {
-		stop()
+		stop(errBroke)
 		open.Wait()
 	}
 }

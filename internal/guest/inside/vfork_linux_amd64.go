@@ -20,7 +20,11 @@ const canVfork = true
 
 // cloneArgs is the kernel's struct clone_args.
 type cloneArgs struct {
-	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+	flags, pidfd uint64
+	_            [2]uint64 // where to write the child's number
+	exitSignal   uint64
+	_            [5]uint64 // its stack, its thread's memory, and numbers to take
+	cgroup       uint64
 }
 
 // step is a system call that a child makes.
