@@ -53,7 +53,8 @@ type Host interface {
 	// FeedExec writes to the standard input, and returns once the exec has taken
 	// all of it. What was taken before is not written again; a gap is a fault of
 	// kind Conflict with code CodeInputGap. An offset of -1 stands for the end of
-	// what was taken.
+	// what was taken; no bytes there ask whether the exec is known, and change
+	// nothing.
 	FeedExec(ctx context.Context, in live.Input) error
 	ResizeExec(ctx context.Context, s live.Size) error
 	// SignalExec sends a signal; with Kill it returns when the exec has ended.

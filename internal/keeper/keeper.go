@@ -92,6 +92,9 @@ type Keeper struct {
 	measured measures
 	still    turns // of those who make sandboxes stand still, or let them go on
 
+	unfinished sightings // of the rounds that undo what nobody goes on with
+	openExecs  sightings // of those that end execs that no worker knows
+
 	mu      sync.Mutex
 	life    context.Context //nolint:containedctx // of what outlives the calls that began it; ends with Stop
 	stop    context.CancelCauseFunc
@@ -130,7 +133,7 @@ func New(cfg Config) *Keeper {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	shelf := filesync.NewShelf(cfg.Store, cfg.Blobs, cfg.FileLimits)
-	k := &Keeper{records: cfg.Store, Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), diffs: make(chan struct{}, maxDiffs), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}}
+	k := &Keeper{records: cfg.Store, Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), diffs: make(chan struct{}, maxDiffs), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}, unfinished: sightings{within: heardWithin / 4}}
 	k.Store = moving{cfg.Store, &k.glances}
 	return k
 }
@@ -153,6 +156,9 @@ func (k *Keeper) Start(ctx context.Context) error { //nolint:contextcheck // the
 	}
 	k.tasks.Go(func() { k.tend(life) })
 	k.tasks.Go(func() { k.watchUsage(life) })
+	if !k.Alone {
+		k.tasks.Go(func() { k.watchExecs(life) })
+	}
 	return nil
 }
 

@@ -156,42 +156,56 @@ func (k *Keeper) dropUnkept(ctx context.Context, u *live.Unfinished) error {
 }
 
 // undoUnfinished undoes what nobody goes on with, because its manager was killed.
-func (k *Keeper) undoUnfinished(ctx context.Context) error {
-	var list []live.Unfinished
-	err := k.Store.View(ctx, func(tx store.Tx) (err error) {
-		list, err = tx.Sandboxes().Unfinished(ctx, "", maxPage)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, u := range list {
-		if k.isBegun(undertaking(u.ID)) {
-			err = errors.Join(err, k.stillGoing(ctx, u))
-			continue
-		}
-		if !k.abandoned(ctx, &u) {
-			continue
-		}
-		done, alone := k.beginAlone(undertaking(u.ID))
-		if !alone {
-			continue
-		}
-		k.tasks.Go(func() {
-			defer done()
-			system := policy.With(ctx, policy.System())
-			err := k.undo(system, u, false, sandbox.OutcomeReaped, "nobody was told of it: the manager stopped in the middle of a "+string(u.What))
-			if err != nil && ctx.Err() == nil && !fault.Is(err, fault.Unavailable) {
-				k.Logger.Error("could not undo what was not finished; it is tried again", "what", u.What, "sandbox", u.Sandbox, "error", err)
-			}
+func (k *Keeper) undoUnfinished(ctx context.Context) (failed error) {
+	k.unfinished.look(k.Now())
+	for after := ""; ; {
+		var page []live.Unfinished
+		err := k.Store.View(ctx, func(tx store.Tx) (err error) {
+			page, err = tx.Sandboxes().Unfinished(ctx, after, maxPage)
+			return err
 		})
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		for i := range page {
+			failed = errors.Join(failed, k.lookAfter(ctx, page[i]))
+		}
+		if len(page) < maxPage {
+			return failed
+		}
+		after = page[len(page)-1].ID
 	}
-	return err
 }
 
-// stillGoing writes down that unfinished work goes on here, for other managers.
-func (k *Keeper) stillGoing(ctx context.Context, u live.Unfinished) error {
-	if k.Alone || u.GivenUp || k.now().Sub(u.SeenAt) < heardWithin/4 {
+// lookAfter says of unfinished work that it goes on here, or undoes it where
+// nobody goes on with it.
+func (k *Keeper) lookAfter(ctx context.Context, u live.Unfinished) error {
+	_, unchanged := k.unfinished.see(u.ID, u.SeenAt)
+	if k.isBegun(undertaking(u.ID)) {
+		return k.stillGoing(ctx, u, unchanged)
+	}
+	if !k.abandoned(ctx, &u, unchanged) {
+		return nil
+	}
+	done, alone := k.beginAlone(undertaking(u.ID))
+	if !alone {
+		return nil
+	}
+	k.tasks.Go(func() {
+		defer done()
+		system := policy.With(ctx, policy.System())
+		err := k.undo(system, u, false, sandbox.OutcomeReaped, "nobody was told of it: the manager stopped in the middle of a "+string(u.What))
+		if err != nil && ctx.Err() == nil && !fault.Is(err, fault.Unavailable) {
+			k.Logger.Error("could not undo what was not finished; it is tried again", "what", u.What, "sandbox", u.Sandbox, "error", err)
+		}
+	})
+	return nil
+}
+
+// stillGoing writes down that unfinished work goes on here, for other managers:
+// they look whether what is written changes, and not at the time that it names.
+func (k *Keeper) stillGoing(ctx context.Context, u live.Unfinished, unchanged time.Duration) error {
+	if k.Alone || u.GivenUp || unchanged < heardWithin/4 {
 		return nil
 	}
 	return k.Store.Update(ctx, func(tx store.Tx) error {
@@ -202,7 +216,11 @@ func (k *Keeper) stillGoing(ctx context.Context, u live.Unfinished) error {
 		if err != nil {
 			return err
 		}
-		u.SeenAt = k.now()
+		if now := k.now(); !now.Equal(u.SeenAt) {
+			u.SeenAt = now
+		} else {
+			u.SeenAt = now.Add(time.Microsecond)
+		}
 		return tx.Sandboxes().PutUnfinished(ctx, &u)
 	})
 }
@@ -210,12 +228,12 @@ func (k *Keeper) stillGoing(ctx context.Context, u live.Unfinished) error {
 // abandoned reports whether unfinished work is this manager's to undo now: it is
 // of its own earlier life, or of another manager that was not heard of, and
 // whose worker is here by now. What was given up waits for the worker alone.
-func (k *Keeper) abandoned(ctx context.Context, u *live.Unfinished) bool {
+func (k *Keeper) abandoned(ctx context.Context, u *live.Unfinished, unchanged time.Duration) bool {
 	if u.GivenUp {
 		_, err := k.host(ctx, &live.Sandbox{ID: u.Sandbox, Worker: u.Worker})
 		return err == nil || fault.CodeOf(err) != CodeElsewhere && k.forgotten(ctx, u.Worker)
 	}
-	return u.Manager == k.ID || k.here(u.Worker) && k.now().Sub(u.SeenAt) > heardWithin
+	return u.Manager == k.ID || k.here(u.Worker) && unchanged > heardWithin
 }
 
 // forgotten reports whether a worker is known no more.

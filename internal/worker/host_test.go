@@ -143,7 +143,7 @@ func TestExecsOfKeptSandboxes(t *testing.T) {
 		for _, c := range []struct {
 			offset int64
 			data   string
-		}{{2, "cd"}, {2, "cd"}, {0, "abcd"}, {3, "def"}, {-1, "g"}} {
+		}{{2, "cd"}, {2, "cd"}, {-1, ""}, {0, "abcd"}, {3, "def"}, {-1, "g"}} {
 			if err := feed(c.offset, c.data, false); err != nil {
 				t.Errorf("%q at %d: %v", c.data, c.offset, err)
 			}
@@ -160,6 +160,9 @@ func TestExecsOfKeptSandboxes(t *testing.T) {
 		}
 		if err := feed(-1, "x", false); fault.CodeOf(err) != dispatch.CodeExecEnded {
 			t.Errorf("after its end: %v", err)
+		}
+		if err := s.host().FeedExec(t.Context(), live.Input{Sandbox: "b1", Exec: "nobody", Offset: -1}); fault.CodeOf(err) != dispatch.CodeNoExec {
+			t.Errorf("of a command that is not known: %v", err)
 		}
 		// Input that comes at once and is all.
 		s.command(live.Command{ID: "all", Sandbox: "b1", Command: []string{"cat"}, Stdin: []byte("all")})

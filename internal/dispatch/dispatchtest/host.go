@@ -203,7 +203,7 @@ func execFed(t *testing.T, h HostHarness) {
 	for _, c := range []struct {
 		offset int64
 		data   string
-	}{{2, "cd"}, {2, "cd"}, {3, "de\xff"}, {-1, "g\x00"}} {
+	}{{2, "cd"}, {2, "cd"}, {-1, ""}, {3, "de\xff"}, {-1, "g\x00"}} {
 		if err := feed(c.offset, c.data, false); err != nil {
 			t.Errorf("%q at %d: %v", c.data, c.offset, err)
 		}
@@ -219,6 +219,9 @@ func execFed(t *testing.T, h HostHarness) {
 	}
 	if err := feed(-1, "x", false); !fault.Is(err, fault.Conflict) {
 		t.Errorf("after the end: %v", err)
+	}
+	if err := host.FeedExec(t.Context(), live.Input{Sandbox: "b1", Exec: "f", Offset: -1}); fault.CodeOf(err) != dispatch.CodeNoExec {
+		t.Errorf("of one that is not known: %v", err)
 	}
 }
 
