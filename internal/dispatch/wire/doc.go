@@ -27,7 +27,7 @@
 // Sandboxes that are kept are spoken of in the same way: plain calls are JSON
 // (POST /sandbox/open, /exec/start and others), what a command prints and files
 // that come out are frames, and files that go in follow a line that says where
-// to. To each other manager that the worker knows it opens a second stream, with
+// to. A worker that knows several managers opens a second stream to each, with
 // GET /wire/v1/beside, over which only sandboxes are spoken of. Both ends ping,
 // and a dead peer is noticed within Quiet + Dead. When the manager ends the stream
 // it says why with POST /end.
