@@ -52,3 +52,77 @@ func TestBriefCommands(t *testing.T) {
 		return say(t, b, "grep -h '^Name' /proc/[0-9]*/status 2>/dev/null | grep -c sleep") == "0"
 	})
 }
+
+// TestThievingCommands has commands that read away what they have just said, from
+// the guest's end of their own pipe, and say no more: whoever is faster, other
+// commands go on, and the end is told.
+func TestThievingCommands(t *testing.T) {
+	t.Parallel()
+	d := open(t, stateDir(t))
+	t.Cleanup(func() { d.Close() })
+	b := box(t, d)
+	const thief = "exec 3</proc/self/fd/1; echo word; read x <&3; read x <&3"
+	thieves := make([]sandbox.Process, 40)
+	for i := range thieves {
+		thieves[i] = begin(t, b, sandbox.ExecSpec{Command: []string{"sh", "-c", thief}})
+		if said, errs, exit := command(t, b, sandbox.ExecSpec{Command: []string{"echo", fmt.Sprint(i)}}); said != fmt.Sprintln(i) || exit.Code != 0 {
+			t.Errorf("echo %d beside thieves said %q %q, %+v", i, said, errs, exit)
+		}
+	}
+	for _, p := range thieves {
+		if err := p.Signal(t.Context(), 9, true); err != nil {
+			t.Error(err)
+		}
+		if exit, err := p.Wait(t.Context()); err != nil || exit.Signal != 9 {
+			t.Errorf("a thief ended %+v, %v", exit, err)
+		}
+	}
+}
+
+// TestATracedCommand has a command traced by its own child when it ends: it is its
+// parent's only when the tracer has looked, which it never does. Other commands go
+// on, and the end is told when the tracer is gone.
+func TestATracedCommand(t *testing.T) {
+	t.Parallel()
+	d := open(t, stateDir(t))
+	t.Cleanup(func() { d.Close() })
+	b := box(t, d)
+	const traced = `
+import ctypes, os, time
+c = ctypes.CDLL(None)
+c.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+c.prctl.argtypes = [ctypes.c_int] + 4 * [ctypes.c_ulong]
+c.prctl(0x59616d61, 2**64 - 1, 0, 0, 0) # whoever likes may trace it
+me, (r, w) = os.getpid(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(1)
+    os.close(2)
+    if c.ptrace(0x4206, me, None, None) == 0: # seize
+        os.write(w, b'x')
+        time.sleep(1000)
+    os._exit(1)
+os.close(w)
+print('traced by' if os.read(r, 1) else 'free of', child, 'now', flush=True)
+os._exit(7)
+`
+	p := begin(t, b, sandbox.ExecSpec{Command: []string{"python3", "-c", traced}})
+	var tracer int
+	if said := until(t, p, "now"); !scan(said, "traced by %d now", &tracer) {
+		t.Fatalf("the command said %q", said)
+	}
+	for i := range 10 {
+		if said, errs, exit := command(t, b, sandbox.ExecSpec{Command: []string{"echo", fmt.Sprint(i)}}); said != fmt.Sprintln(i) || exit.Code != 0 {
+			t.Errorf("echo %d beside a traced command said %q %q, %+v", i, said, errs, exit)
+		}
+	}
+	say(t, b, fmt.Sprintf("kill -9 %d", tracer))
+	if exit, err := p.Wait(t.Context()); err != nil || exit.Code != 7 {
+		t.Errorf("the traced command ended %+v, %v", exit, err)
+	}
+}
+
+func scan(text, format string, into ...any) bool {
+	n, err := fmt.Sscanf(text, format, into...)
+	return err == nil && n == len(into)
+}
