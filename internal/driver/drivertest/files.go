@@ -23,6 +23,7 @@ func fileChecks() []check {
 		{"Put refuses or confines names that lead out of the folder", putEscapes},
 		{"Put of what is no tar is Invalid", putGarbage},
 		{"Put that breaks off leaves no half of a file", putHalf},
+		{"Put that breaks off keeps the file that it would have replaced", putHalfOver},
 		{"what PutLocked puts can be read and not be changed", putLocked},
 		{"Get packs a folder with names relative to it", getFolder},
 		{"Get packs one file under its base name", getFile},
@@ -131,6 +132,19 @@ func putHalf(r *rig) {
 		r.Errorf("half a tar: %v", err)
 	}
 	r.wantText("what is there", r.say(b, "cat p/whole; test -e p/half || echo none"), "whole\nnone")
+}
+
+func putHalfOver(r *rig) {
+	b := r.box()
+	r.say(b, "mkdir p; echo old > p/half; ln -s half p/whole")
+	all := tarOf(r, file("whole", "whole\n"), file("half", strings.Repeat("x", 64<<10)))
+	if err := b.Put(r.ctx, "/workspace/p", bytes.NewReader(all[:len(all)/2])); !fault.Is(err, fault.Invalid) {
+		r.Errorf("half a tar: %v", err)
+	}
+	found := r.get(b, "/workspace/p")
+	if len(found) != 2 || found["whole"].data != "whole\n" || found["half"].data != "old\n" {
+		r.Errorf("what is there: %v", found)
+	}
 }
 
 func putExecutable(r *rig) {

@@ -218,12 +218,12 @@ func unpackFile(root *os.Root, name string, mode fs.FileMode, header *tar.Header
 	// A file never makes anybody wait: said at once, Go need not find out, which
 	// takes it four calls.
 	const how = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NONBLOCK
-	f, err := root.OpenFile(name, how, mode&^masked)
-	if errors.Is(err, fs.ErrExist) {
-		if err := clearPlace(root, name); err != nil {
-			return err
-		}
-		f, err = root.OpenFile(name, how, mode&^masked)
+	place := name
+	f, err := root.OpenFile(place, how, mode&^masked)
+	if errors.Is(err, fs.ErrExist) && !isFolder(root, name) {
+		// What is there stays until the new one is whole.
+		place = path.Join(path.Dir(name), path.Base(besides(name, replacePrefix)))
+		f, err = root.OpenFile(place, how, mode&^masked)
 	}
 	if err != nil {
 		return err
@@ -235,14 +235,21 @@ func unpackFile(root *os.Root, name string, mode fs.FileMode, header *tar.Header
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
-	if err != nil {
-		_ = root.Remove(name) // half of a file would look like a whole one
-		return err
+	if err == nil && header.ModTime.Unix() != 0 { // that is what a tar has for none
+		err = root.Chtimes(place, header.ModTime, header.ModTime)
 	}
-	if header.ModTime.Unix() != 0 { // that is what a tar has for none
-		err = root.Chtimes(name, header.ModTime, header.ModTime)
+	if err == nil && place != name {
+		err = root.Rename(place, name)
+	}
+	if err != nil {
+		_ = root.Remove(place) // half of a file would look like a whole one
 	}
 	return err
+}
+
+func isFolder(root *os.Root, name string) bool {
+	info, err := root.Lstat(name)
+	return err == nil && info.IsDir()
 }
 
 // clearPlace removes what is in the way of a file, if it is not a folder.
