@@ -42,6 +42,9 @@ func (c *Client) Dial(ctx context.Context, port uint16) (*Relay, error) {
 	if err := c.knows(ctx, wire.KindDial); err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil { // the guest may be faster than its end is heard
+		return nil, errWaiting(ctx)
+	}
 	p, err := c.open(ctx, wire.Open{Kind: wire.KindDial, Port: port})
 	if err != nil {
 		return nil, err
