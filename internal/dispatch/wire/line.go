@@ -186,7 +186,7 @@ func (d *Door) lineIn(w http.ResponseWriter, r *http.Request) {
 	s := d.streams[session]
 	d.mu.Unlock()
 	if s == nil || s.caller != policy.ActorOf(r.Context()) {
-		d.refuse(w, r, fault.New(fault.Unavailable, "the session has no command stream here").WithCode("no_stream"))
+		d.refuse(w, r, fault.New(fault.Conflict, "the session has no command stream here, or not yet").WithCode("no_stream"))
 		return
 	}
 	c, ok := d.takeOver(w, r)
