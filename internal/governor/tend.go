@@ -220,6 +220,9 @@ func (g *Governor) SpareStopped(ctx context.Context, tx store.Tx) error {
 		if err != nil {
 			break
 		}
+		if list[i].Still() {
+			continue // its silence is not counted
+		}
 		stopped := false
 		if stopped, err = g.stops(ctx, tx, &list[i]); stopped && err == nil {
 			list[i].HeartbeatAt = now

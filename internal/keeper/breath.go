@@ -21,13 +21,15 @@ const breath = 20 * time.Millisecond
 // than with StartExec.
 //
 // Nobody is told of a command before it is written down. If this manager is
-// killed in that breath, its worker kills the command, which nobody knows.
+// killed in that breath, its worker kills the command, which nobody knows, and
+// forgets one that has ended. Managers that share a database go the old way: one
+// could be told of an end by a worker before another has written the start down.
 func (k *Keeper) RunExec(ctx context.Context, c live.Command, asked run.Asked) (e live.Exec, replayed bool, err error) {
 	e, host, err := k.order(ctx, &c)
 	if err != nil {
 		return e, false, err
 	}
-	if asked.Key != "" || isSecond(host) { // it must be written down before it is begun
+	if asked.Key != "" || !k.Alone { // it must be written down before it is begun
 		return k.start(ctx, e, c, host, asked)
 	}
 	who, err := policy.Asking(ctx)
@@ -38,14 +40,16 @@ func (k *Keeper) RunExec(ctx context.Context, c live.Command, asked run.Asked) (
 	defer end()
 	ctx, stop := outlast(ctx, cleanupTime) // who hangs up does not end what was begun
 	defer stop()
-	told, err := host.RunExec(ctx, c, breath)
+	told, err := k.runBriefly(ctx, c, host)
+	if fault.Is(err, fault.Unavailable) { // it may have been started all the same, or just now
+		return k.start(ctx, e, c, host, asked)
+	}
 	if err != nil {
-		if fault.Is(err, fault.Unavailable) { // it may have been started all the same
-			k.killUnstored(context.WithoutCancel(ctx), &e, host)
-		}
 		return e, false, err
 	}
-	if err := k.writeRun(context.WithoutCancel(ctx), &e, who.ID, told); err != nil {
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errSlow)
+	defer cancel()
+	if err := k.writeRun(bounded, &e, who.ID, told); err != nil {
 		if e.State != live.Done {
 			k.killUnstored(context.WithoutCancel(ctx), &e, host)
 		}
@@ -53,6 +57,14 @@ func (k *Keeper) RunExec(ctx context.Context, c live.Command, asked run.Asked) (
 	}
 	k.recent.add(e)
 	return e, false, nil
+}
+
+// runBriefly asks a worker, and gives it another breath for the answer: a start
+// that takes longer is written down like any other, and asked for again.
+func (k *Keeper) runBriefly(ctx context.Context, c live.Command, host hosting) (*live.ExecEnded, error) {
+	soon, cancel := context.WithTimeoutCause(ctx, 2*breath, errSlow)
+	defer cancel()
+	return host.RunExec(soon, c, breath)
 }
 
 // outlast is a context that goes on for a while when ctx has ended.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,13 +24,19 @@ type runner struct {
 	dispatch.Host
 	told    *live.ExecEnded
 	err     error
+	starts  bool // StartExec has no error
 	signals []live.Signal
 	began   func(ctx context.Context)
+	slow    func(ctx context.Context, c live.Command)
 }
 
 func (r *runner) RunExec(ctx context.Context, c live.Command, within time.Duration) (*live.ExecEnded, error) {
 	if r.began != nil {
 		r.began(ctx)
+	}
+	if r.slow != nil {
+		r.slow(ctx, c)
+		return nil, fault.New(fault.Unavailable, "given up: %w", context.Cause(ctx))
 	}
 	if r.told != nil && r.told.ID == "" {
 		r.told.ID = c.ID
@@ -38,6 +45,13 @@ func (r *runner) RunExec(ctx context.Context, c live.Command, within time.Durati
 		return r.told, r.err
 	}
 	return r.Host.RunExec(ctx, c, within)
+}
+
+func (r *runner) StartExec(ctx context.Context, c live.Command) error {
+	if r.err != nil && !r.starts {
+		return r.err
+	}
+	return r.Host.StartExec(ctx, c)
 }
 
 func (r *runner) SignalExec(_ context.Context, s live.Signal) error {
@@ -113,7 +127,7 @@ func TestAKeyIsWrittenDownBeforeItsCommand(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
 	x := s.create(live.Request{})
-	r := &runner{Host: s.boxes, err: errors.New("not this way")}
+	r := &runner{Host: s.boxes, err: errors.New("not this way"), starts: true}
 	s.host = r
 	var ids []string
 	for range 2 {
@@ -158,9 +172,10 @@ func TestARunThatComesToNothing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err   error
 		kills int
+		left  int // written down, as lost
 	}{
-		"refused":         {fault.New(fault.Conflict, "no"), 0},
-		"nobody answered": {fault.New(fault.Unavailable, "gone"), 1},
+		"refused":         {fault.New(fault.Conflict, "no"), 0, 0},
+		"nobody answered": {fault.New(fault.Unavailable, "gone"), 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -174,10 +189,63 @@ func TestARunThatComesToNothing(t *testing.T) {
 			if len(r.signals) != tc.kills {
 				t.Errorf("killed %v", r.signals)
 			}
-			if list, err := s.Execs(as("o"), store.ExecFilter{Sandbox: x.ID}); err != nil || len(list) != 0 {
+			list, err := s.Execs(as("o"), store.ExecFilter{Sandbox: x.ID})
+			if err != nil || len(list) != tc.left {
 				t.Errorf("written down: %+v, %v", list, err)
 			}
+			for _, e := range list {
+				if e.State != live.Done || e.Result.Verdict != sandbox.Lost {
+					t.Errorf("left as %+v", e)
+				}
+			}
 		})
+	}
+}
+
+// A start that takes longer than two breaths is written down before it is over,
+// and is not made twice.
+func TestASlowStartIsWrittenDownMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{})
+	var asked []string
+	s.host = &runner{Host: s.boxes, slow: func(ctx context.Context, c live.Command) {
+		asked = append(asked, c.ID)
+		<-ctx.Done()
+	}}
+	e, err := s.run(x.ID, "cat")
+	if err != nil || e.State != live.Running {
+		t.Fatalf("got %+v, %v", e, err)
+	}
+	if len(asked) != 1 || asked[0] != e.ID {
+		t.Errorf("asked for %v, and it is %s", asked, e.ID)
+	}
+	if got := s.eventsOf(e.ID); len(got) != 1 || got[0] != event.ExecStarted {
+		t.Errorf("events %v", got)
+	}
+}
+
+// An end that comes before its beginning is written down waits for that.
+func TestAnEndThatComesEarly(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, nil)
+	x := s.create(live.Request{})
+	e := live.Exec{ID: "early", Sandbox: x.ID, Owner: "o", Command: []string{"true"}, State: live.Running, CreatedAt: s.clock()}
+	end := s.begin(e.ID)
+	told := make(chan error, 1)
+	go func() {
+		res := live.ExecResult{Verdict: sandbox.OK, Stdout: emptyOutput(), Stderr: emptyOutput()}
+		told <- s.Tell(context.Background(), "w", dispatch.TellRequest{Execs: []live.ExecEnded{{ID: e.ID, Sandbox: x.ID, Result: res}}})
+	}()
+	if err := s.writeRun(t.Context(), &e, "o", nil); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if err := <-told; err != nil {
+		t.Errorf("told: %v", err)
+	}
+	if e, err := s.Exec(as("o"), e.ID); err != nil || e.State != live.Done {
+		t.Errorf("it stands as %+v, %v", e, err)
 	}
 }
 
@@ -204,7 +272,12 @@ func TestWhoHangsUpDoesNotEndWhatWasBegun(t *testing.T) {
 func TestASandboxMadeInABreathIsWrittenDownOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
+	counted := &counting{Store: s.records}
+	s.Store = moving{counted, &s.glances}
 	x := s.create(live.Request{Spec: live.Spec{TTL: time.Minute}})
+	if n := counted.updates.Load(); n != 1 {
+		t.Errorf("it took %d transactions", n)
+	}
 	if x.State != sandbox.StateRunning || x.Worker != "w" || x.ExpiresAt.IsZero() {
 		t.Errorf("made %+v", x)
 	}
@@ -216,6 +289,17 @@ func TestASandboxMadeInABreathIsWrittenDownOnce(t *testing.T) {
 	if got := s.eventsOf(x.ID); !slices.Equal(got, want) {
 		t.Errorf("events %v", got)
 	}
+}
+
+// counting counts transactions.
+type counting struct {
+	store.Store
+	updates atomic.Int64
+}
+
+func (c *counting) Update(ctx context.Context, fn func(store.Tx) error) error {
+	c.updates.Add(1)
+	return c.Store.Update(ctx, fn)
 }
 
 // opener is a worker that makes a sandbox when it is told to.
@@ -248,8 +332,14 @@ func TestASandboxThatTakesLongerIsSeenMeanwhile(t *testing.T) {
 	o := &opener{Host: s.boxes, goOn: make(chan error)}
 	s.host = o
 	made := make(chan live.Sandbox, 1)
-	go func() { made <- s.create(live.Request{}) }()
-	for {
+	go func() {
+		x, _, err := s.CreateSandbox(as("o"), live.Request{})
+		if err != nil {
+			t.Error(err)
+		}
+		made <- x
+	}()
+	for t.Context().Err() == nil {
 		list, err := s.Sandboxes(as("o"), store.SandboxFilter{State: sandbox.StateCreating})
 		if err != nil {
 			t.Fatal(err)
@@ -336,6 +426,7 @@ func TestGlancesBesideAChange(t *testing.T) {
 	g.put(x, during)
 	g.end()
 	g.put(x, before)
+	g.put(x, during)
 	if _, there, _ := g.get("x"); there {
 		t.Error("an old one is at hand")
 	}

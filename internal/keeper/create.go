@@ -144,9 +144,11 @@ func (k *Keeper) admit(ctx context.Context, c policy.Caller, req live.Request, f
 	m.ctx, m.cancel = context.WithTimeoutCause(ctx, k.Provision, errProvision)
 	end := k.begin(s.ID)
 	defer end()
-	if req.Name == "" && from.snapshot == "" && !isSecond(w.Host) { // nobody else can have asked for it, or know it
+	if req.Name == "" && from.snapshot == "" && k.Alone { // nobody else can have asked for it, or know it
 		if m.begin(w); m.within(ctx, breath) {
-			s, err = k.writeMade(context.WithoutCancel(ctx), s, m, pending, creating)
+			after, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanupTime, errStopped)
+			defer stop()
+			s, err = k.writeMade(after, s, m, pending, creating)
 			m.cancel()
 			return s, nil, err
 		}
@@ -351,9 +353,7 @@ func (k *Keeper) writeMade(ctx context.Context, s live.Sandbox, m *making, befor
 // ends it at its worker then.
 func (k *Keeper) recorded(ctx context.Context, s *live.Sandbox, w Worker, err error) error {
 	if err != nil {
-		if end := w.Host.EndSandbox(ctx, live.Closing{ID: s.ID, Outcome: sandbox.OutcomeCancelled, Reason: "it was ended while it was made"}); end != nil {
-			k.Logger.Warn("could not end a sandbox that is not wanted; its worker will when it registers", "sandbox", s.ID, "error", end)
-		}
+		k.endUnwanted(context.WithoutCancel(ctx), s.ID, w)
 		return fmt.Errorf("record the sandbox: %w", err)
 	}
 	k.ended.Wake()

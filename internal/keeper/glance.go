@@ -19,7 +19,7 @@ const maxGlances = 256
 type glances struct {
 	mu      sync.Mutex
 	writers int    // changes under way
-	changes uint64 // that have begun
+	changes uint64 // that have begun, and that are done
 	boxes   map[string]live.Sandbox
 }
 
@@ -49,6 +49,7 @@ func (g *glances) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.writers--
+	g.changes++ // who looked meanwhile may have seen what was before
 }
 
 // get returns a sandbox that is at hand, or what put wants to know.
@@ -59,7 +60,8 @@ func (g *glances) get(id string) (s live.Sandbox, there bool, changes uint64) {
 	return s, there, g.changes
 }
 
-// put takes a sandbox to hand that was read after so many changes had begun.
+// put takes a sandbox to hand that was read after so many changes, unless there
+// was another since, or is one under way.
 func (g *glances) put(s live.Sandbox, changes uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

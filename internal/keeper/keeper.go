@@ -85,6 +85,7 @@ type Keeper struct {
 	shelf    *filesync.Shelf
 	syncer   *filesync.Syncer
 	ended    wake.Signal // an exec or a sandbox has ended, or a sandbox has moved
+	settled  wake.Signal // what was begun is written down
 	recent   recent
 	glances  glances
 	records  store.Store   // for what changes no sandbox; Store is for all else
@@ -133,7 +134,10 @@ func New(cfg Config) *Keeper {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	shelf := filesync.NewShelf(cfg.Store, cfg.Blobs, cfg.FileLimits)
-	k := &Keeper{records: cfg.Store, Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), diffs: make(chan struct{}, maxDiffs), touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}, unfinished: sightings{within: heardWithin / 4}}
+	k := &Keeper{
+		records: cfg.Store, Config: cfg, shelf: shelf, syncer: filesync.New(shelf, cfg.Logger), diffs: make(chan struct{}, maxDiffs),
+		touched: map[string]time.Time{}, begun: map[string]int{}, follows: map[string]*following{}, unfinished: sightings{within: heardWithin / 4},
+	}
 	k.Store = moving{cfg.Store, &k.glances}
 	return k
 }
@@ -270,6 +274,7 @@ func (k *Keeper) ender(id string) func() {
 		defer k.mu.Unlock()
 		if k.begun[id]--; k.begun[id] == 0 {
 			delete(k.begun, id)
+			k.settled.Wake()
 		}
 	}
 }

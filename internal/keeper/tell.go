@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -23,6 +24,29 @@ func (k *Keeper) Tell(ctx context.Context, worker string, req dispatch.TellReque
 			return err
 		}
 	}
+	enough := time.NewTimer(earlyWait)
+	defer enough.Stop()
+	for {
+		settled := k.settled.Wait() // before the try
+		err := k.takeTold(ctx, worker, req)
+		if !errors.Is(err, errEarly) {
+			return err
+		}
+		select {
+		case <-settled:
+		case <-enough.C:
+			return err
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// earlyWait bounds how long an end waits here for its beginning.
+const earlyWait = 500 * time.Millisecond
+
+// takeTold writes down what a worker says has ended.
+func (k *Keeper) takeTold(ctx context.Context, worker string, req dispatch.TellRequest) error {
 	to := k.records
 	if len(req.Sandboxes) > 0 {
 		to = k.Store
@@ -48,8 +72,8 @@ func (k *Keeper) Tell(ctx context.Context, worker string, req dispatch.TellReque
 	})
 	if err == nil {
 		k.recent.add(ended...)
+		k.ended.Wake()
 	}
-	k.ended.Wake()
 	return err
 }
 

@@ -205,7 +205,8 @@ func (k *Keeper) lookAfter(ctx context.Context, u live.Unfinished) error {
 // stillGoing writes down that unfinished work goes on here, for other managers:
 // they look whether what is written changes, and not at the time that it names.
 func (k *Keeper) stillGoing(ctx context.Context, u live.Unfinished, unchanged time.Duration) error {
-	if k.Alone || u.GivenUp || unchanged < heardWithin/4 {
+	const often = heardWithin / 4
+	if k.Alone || u.GivenUp || unchanged < often && k.now().Sub(u.SeenAt).Abs() < often { // it is this manager's own time
 		return nil
 	}
 	return k.Store.Update(ctx, func(tx store.Tx) error {

@@ -83,6 +83,9 @@ func (rc receiver) FeedExec(ctx context.Context, piece live.Input) error {
 	if err != nil {
 		return err
 	}
+	if len(piece.Data) == 0 && !piece.Close && piece.Offset < 0 {
+		return nil // who asks only whether it is there waits for nobody's input
+	}
 	select {
 	case e.in.turn <- struct{}{}:
 	case <-exec.Done():
