@@ -173,12 +173,15 @@ func TestStandingLies(t *testing.T) {
 		c := l.connect()
 		done := l.answers(true, flood...)
 		conn, err := c.Dial(t.Context(), 80)
-		if err != nil {
-			t.Fatal(err)
-		}
 		<-c.Done()
 		l.out.Close()
 		<-done
+		if err != nil { // the flood was over before the answer was heard
+			if !fault.Is(err, fault.Unavailable) {
+				t.Error(err)
+			}
+			return
+		}
 		if _, err := io.Copy(io.Discard, conn); err == nil {
 			t.Error("the connection ended well")
 		}

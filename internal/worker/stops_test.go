@@ -81,8 +81,6 @@ func TestTheKillSwitchEndsEverything(t *testing.T) {
 	})
 }
 
-// A project's switch ends its runs, in new sandboxes and in those that waited, and
-// no other's.
 // TestTheKillSwitchIsHeardBeforeItIsTold lets a worker hear of it with the answer
 // to its own word first: who tells it learns what came of it all the same.
 func TestTheKillSwitchIsHeardBeforeItIsTold(t *testing.T) {
@@ -97,6 +95,8 @@ func TestTheKillSwitchIsHeardBeforeItIsTold(t *testing.T) {
 	})
 }
 
+// A project's switch ends its runs, in new sandboxes and in those that waited, and
+// no other's.
 func TestTheKillSwitchOfAProjectEndsItsRuns(t *testing.T) {
 	for name, pool := range map[string]map[string]int{"new": nil, "waiting": {"bash": 2}} {
 		t.Run(name, func(t *testing.T) {

@@ -95,7 +95,11 @@ func checkAdjusting(a adjusting) error { return dispatch.CheckAdjust(a.ID, a.Lim
 
 // OpenSandbox has the worker make a sandbox.
 func (s *stream) OpenSandbox(ctx context.Context, o live.Order) (live.Made, error) {
-	return askBy(ctx, s.quick, "sandbox/open", o, dispatch.CheckSandboxOrder, dispatch.CheckMade, maxAnswer)
+	post := s.quick
+	if o.Restore != "" {
+		post = s.post // one that is set back must not be twice
+	}
+	return askBy(ctx, post, "sandbox/open", o, dispatch.CheckSandboxOrder, dispatch.CheckMade, maxAnswer)
 }
 
 // EndSandbox has it destroy one.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -20,28 +21,43 @@ import (
 // the stream: connections that carry one call at a time, spoken by who asks and
 // answered by who does it. What finds no line free goes over the stream.
 
-// lineCount is how many lines a worker opens.
-const lineCount = 4
+const (
+	// lineCount is how many lines a worker opens.
+	lineCount = 4
+	// maxLineAnswer bounds what comes for one call: its head and the longest body.
+	maxLineAnswer = 64<<10 + maxRan
+)
 
 // lines are the free lines of a stream, at the manager's end.
 type lines struct {
 	mu   sync.Mutex
 	over bool
-	free []*line
+	free []*line // the longest free first
 	all  map[*line]bool
 }
 
 // line is one connection.
 type line struct {
-	c *conn
-	r *bufio.Reader
+	c    *conn
+	left *io.LimitedReader // what may still come for the call
+	r    *bufio.Reader
 }
 
-// add takes a line in. It reports false when the stream is over.
+func newLine(c *conn) *line {
+	left := &io.LimitedReader{R: c}
+	return &line{c: c, left: left, r: bufio.NewReader(left)}
+}
+
+// add takes a line in. It reports false when the stream is over, or has too many.
+// Nobody listens on a free line, so one that the worker has closed is not known
+// to be: a new one takes the place of the one that was free for longest.
 func (l *lines) add(n *line) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
+	if len(l.all) >= lineCount && len(l.free) > 0 {
+		l.close(l.free[0])
+	}
+	if l.over || len(l.all) >= 2*lineCount {
 		return false
 	}
 	if l.all == nil {
@@ -52,18 +68,23 @@ func (l *lines) add(n *line) bool {
 	return true
 }
 
+// close closes a line and forgets it. mu is held.
+func (l *lines) close(n *line) {
+	_ = n.c.Close()
+	delete(l.all, n)
+	l.free = slices.DeleteFunc(l.free, func(x *line) bool { return x == n })
+}
+
 // take takes a free line; nil is that there is none.
 func (l *lines) take() *line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.free) > 0 {
-		n := l.free[len(l.free)-1]
-		l.free = l.free[:len(l.free)-1]
-		if l.all[n] {
-			return n
-		}
+	if len(l.free) == 0 {
+		return nil
 	}
-	return nil
+	n := l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	return n
 }
 
 // give gives a line back that carries nothing.
@@ -75,11 +96,11 @@ func (l *lines) give(n *line) {
 	}
 }
 
-// drop forgets a line that was closed.
+// drop closes and forgets a line.
 func (l *lines) drop(n *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.all, n)
+	l.close(n)
 }
 
 // end closes all of them: who waits for an answer hears that it will not come.
@@ -88,9 +109,14 @@ func (l *lines) end() {
 	defer l.mu.Unlock()
 	l.over = true
 	for n := range l.all {
-		_ = n.c.Close()
+		l.close(n)
 	}
-	clear(l.all)
+}
+
+func (l *lines) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
 }
 
 // quick is post over a line, where one is free. It is for calls that can be said
@@ -100,22 +126,22 @@ func (s *stream) quick(ctx context.Context, name string, body []byte) (*http.Res
 	if n == nil {
 		return s.post(ctx, name, body)
 	}
-	resp, err := n.post(ctx, name, body)
+	hangUp := context.AfterFunc(ctx, func() { _ = n.c.Close() }) // until the answer was read
+	resp, err := n.post(name, body)
 	if err != nil {
-		_ = n.c.Close()
+		hangUp()
 		s.lines.drop(n)
 		if ctx.Err() != nil {
 			return nil, fault.New(fault.Unavailable, "%s: the worker cannot be reached: %w", name, context.Cause(ctx))
 		}
 		return s.post(ctx, name, body)
 	}
-	resp.Body = &lineBody{ReadCloser: resp.Body, of: &s.lines, line: n, reusable: !resp.Close}
+	resp.Body = &lineBody{ReadCloser: resp.Body, of: &s.lines, line: n, reusable: !resp.Close, hangUp: hangUp}
 	return resp, nil
 }
 
-func (n *line) post(ctx context.Context, name string, body []byte) (*http.Response, error) {
-	stop := context.AfterFunc(ctx, func() { _ = n.c.Close() })
-	defer stop()
+func (n *line) post(name string, body []byte) (*http.Response, error) {
+	n.left.N = maxLineAnswer
 	head := make([]byte, 0, 128+len(body))
 	head = append(head, "POST /"+name+" HTTP/1.1\r\nHost: worker\r\nContent-Type: "+jsonType+"\r\nContent-Length: "...)
 	head = append(strconv.AppendInt(head, int64(len(body)), 10), "\r\n\r\n"...)
@@ -135,6 +161,7 @@ type lineBody struct {
 	line     *line
 	reusable bool
 	whole    bool
+	hangUp   func() bool // stops to look whether who asks is there
 }
 
 // Read implements io.Reader.
@@ -149,10 +176,9 @@ func (b *lineBody) Close() error {
 	if b.line == nil {
 		return nil
 	}
-	if b.whole && b.reusable {
+	if b.hangUp() && b.whole && b.reusable {
 		b.of.give(b.line)
 	} else {
-		_ = b.line.c.Close()
 		b.of.drop(b.line)
 	}
 	b.line = nil
@@ -165,11 +191,16 @@ func (d *Door) note(ctx context.Context, session string, s *stream) (forget func
 	s.caller = policy.ActorOf(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	before := d.streams[session]
 	d.streams[session] = s
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.streams[session] == s {
+		switch {
+		case d.streams[session] != s:
+		case before != nil && !before.lines.isOver(): // this one was refused
+			d.streams[session] = before
+		default:
 			delete(d.streams, session)
 		}
 	}
@@ -194,7 +225,7 @@ func (d *Door) lineIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = c.Close() }()
-	n := &line{c: c, r: bufio.NewReader(c)}
+	n := newLine(c)
 	if !s.lines.add(n) {
 		return
 	}

@@ -115,6 +115,7 @@ func TestLinesThatAreNotWell(t *testing.T) {
 		"half":         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
 		"no JSON":      "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nxyz",
 		"out of bound": "HTTP/1.1 200 OK\r\nContent-Length: 26\r\n\r\n{\"ended\":{\"id\":\"../../x\"}}",
+		"a long head":  "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxLineAnswer+1),
 		"too much":     "HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n" + strings.Repeat(" ", maxRan+1),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +128,7 @@ func TestLinesThatAreNotWell(t *testing.T) {
 			for s.lines.take() != nil { // only the bad one is left
 			}
 			ours, theirs := net.Pipe()
-			n := &line{c: newConn(ours, ours), r: bufio.NewReader(ours)}
+			n := newLine(newConn(ours, ours))
 			s.lines.add(n)
 			go func() {
 				defer func() { _ = theirs.Close() }()
@@ -138,7 +139,7 @@ func TestLinesThatAreNotWell(t *testing.T) {
 				}
 			}()
 			_, err := s.RunExec(t.Context(), live.Command{ID: "e", Sandbox: "b1", Command: []string{"echo"}}, time.Millisecond)
-			said := name == "nothing" || name == "no HTTP" // there was no answer, so it went over the stream
+			said := name == "nothing" || name == "no HTTP" || name == "a long head" // there was no answer, so it went over the stream
 			if said != (err == nil) || err != nil && !fault.Is(err, fault.Unavailable) {
 				t.Errorf("got %v", err)
 			}
@@ -146,6 +147,72 @@ func TestLinesThatAreNotWell(t *testing.T) {
 				t.Error("it is used again")
 			}
 		})
+	}
+}
+
+// An answer that stops in its middle is waited for as long as somebody waits.
+func TestWhoGivesUpInTheMiddleOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := lined(t, &dispatchtest.Boxes{})
+	for s.lines.take() != nil { // only the bad one is left
+	}
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	s.lines.add(newLine(newConn(ours, ours)))
+	ctx, giveUp := context.WithCancel(t.Context())
+	go func() {
+		r, err := http.ReadRequest(bufio.NewReader(theirs))
+		if err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(theirs, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+		}
+		giveUp()
+	}()
+	if _, err := s.RunExec(ctx, command("e"), time.Millisecond); !fault.Is(err, fault.Unavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A worker that opens and closes lines as it likes fills nothing.
+func TestNewLinesTakeThePlaceOfOldOnes(t *testing.T) {
+	t.Parallel()
+	var l lines
+	var all []*line
+	for range 10 * lineCount {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		n := newLine(newConn(ours, ours))
+		all = append(all, n)
+		if !l.add(n) {
+			t.Error("it was refused, and there was room")
+		}
+	}
+	if len(l.all) != lineCount || len(l.free) != lineCount {
+		t.Errorf("%d lines, %d of them free", len(l.all), len(l.free))
+	}
+	for i, n := range all {
+		select {
+		case <-n.c.closed:
+			if i >= len(all)-lineCount {
+				t.Error("a new one was closed")
+			}
+		default:
+			if i < len(all)-lineCount {
+				t.Error("an old one is open")
+			}
+		}
+	}
+	for l.take() != nil {
+	}
+	for i := range 2 * lineCount {
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		if took := l.add(newLine(newConn(ours, ours))); took != (i < lineCount) && i < lineCount {
+			t.Errorf("line %d while all are in use: %v", i, took)
+		}
+	}
+	if len(l.all) > 2*lineCount {
+		t.Errorf("%d lines", len(l.all))
 	}
 }
 

@@ -107,8 +107,10 @@ func (l *linux) watchBriefly(c *command, p *process, n *lane) (collected, over b
 			switch {
 			case events&unix.POLLIN != 0:
 				words += n.take(i, b, c)
-			case events != 0: // nobody has the other end
+			case events != 0 && l.lean: // nobody has the other end
 				n.end(i)
+			case events != 0: // Linux can say so before it says that there is something to read
+				words += n.take(i, b, c)
 			}
 		}
 		if ready.end {

@@ -124,11 +124,11 @@ func isGone(err error) bool { return errors.Is(err, os.ErrNotExist) || errors.Is
 // remove removes the group of an ended command, at once or when the last of
 // its descendants has gone.
 func (g *groups) remove(path string) {
+	g.mu.Lock() // a sweep comes before or after
+	defer g.mu.Unlock()
 	if err := unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOENT) {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.leaving = append(g.leaving, path)
 }
 

@@ -47,14 +47,18 @@ func (e *Engine) say() (int, error) {
 // writer does just now, because a wake is two trips to the kernel.
 func (e *Engine) sayNow() {
 	if e.saying.TryLock() {
-		n, err := e.say()
-		e.saying.Unlock()
-		if err == nil && n < batch {
-			return
+		defer e.saying.Unlock()
+		for range rounds { // of each stream a round says one frame
+			if n, err := e.say(); err == nil && n == 0 {
+				return
+			}
 		}
 	}
 	e.notify()
 }
+
+// rounds is how much somebody else says than the writer.
+const rounds = 4
 
 // next appends to b whole frames of what is to be said now, in order of
 // weight: a new session, answers, then the channels in turn.

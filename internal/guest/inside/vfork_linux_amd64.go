@@ -31,10 +31,13 @@ type cloneArgs struct {
 type step struct{ number, a, b, c uintptr }
 
 // report is what a child and the kernel say: the step at which the child gave up,
-// and why, and its descriptor.
+// and why, and its descriptor. It also holds what the steps have the addresses of,
+// which so lies where it stays.
 type report struct {
-	step, errno uintptr
-	pidfd       int32
+	step, errno  uintptr
+	pidfd        int32
+	program, dir *byte
+	argv, envv   []*byte
 }
 
 // vforkRun starts a child that makes the steps, and returns when it has become
@@ -42,37 +45,31 @@ type report struct {
 func vforkRun(args *cloneArgs, steps *step, count uintptr, says *report) (pid int, errno uintptr)
 
 // vfork starts a program as syscall.ForkExec does. Of attr it knows what the guest
-// uses. The descriptors that the child gets are none of its first three.
+// uses. The descriptors that the child gets are none of its first three, and its
+// limits are the guest's: in a sandbox Go finds nothing to raise.
 func vfork(path string, args []string, attr *syscall.ProcAttr) (pid int, err error) {
-	program, err := unix.BytePtrFromString(path)
-	if err != nil {
-		return 0, err
-	}
-	argv, err := syscall.SlicePtrFromStrings(args)
-	if err != nil {
-		return 0, err
-	}
-	envv, err := syscall.SlicePtrFromStrings(attr.Env)
-	if err != nil {
-		return 0, err
-	}
-	dir, err := unix.BytePtrFromString(attr.Dir)
-	if err != nil {
-		return 0, err
-	}
 	const none = ^uintptr(0)
 	says := &report{step: none}
+	if says.dir, err = unix.BytePtrFromString(attr.Dir); err != nil {
+		return 0, errNoFolder
+	}
+	if says.program, err = unix.BytePtrFromString(path); err != nil {
+		return 0, err
+	}
+	if says.argv, err = syscall.SlicePtrFromStrings(args); err != nil {
+		return 0, err
+	}
+	if says.envv, err = syscall.SlicePtrFromStrings(attr.Env); err != nil {
+		return 0, err
+	}
 	clone := cloneOf(attr.Sys, says)
 	steps := stepsBefore(attr)
 	folder := uintptr(len(steps))
 	steps = append(steps,
-		step{unix.SYS_CHDIR, uintptr(unsafe.Pointer(dir)), 0, 0},
-		step{unix.SYS_EXECVE, uintptr(unsafe.Pointer(program)), uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envv[0]))})
+		step{unix.SYS_CHDIR, uintptr(unsafe.Pointer(says.dir)), 0, 0},
+		step{unix.SYS_EXECVE, uintptr(unsafe.Pointer(says.program)), uintptr(unsafe.Pointer(&says.argv[0])), uintptr(unsafe.Pointer(&says.envv[0]))})
 	pid, errno := vforkRun(clone, &steps[0], uintptr(len(steps)), says)
-	runtime.KeepAlive(program) // the steps have their addresses only
-	runtime.KeepAlive(argv)
-	runtime.KeepAlive(envv)
-	runtime.KeepAlive(dir)
+	runtime.KeepAlive(says) // the steps have addresses only
 	runtime.KeepAlive(attr)
 	if errno != 0 {
 		return 0, syscall.Errno(errno)
@@ -88,7 +85,7 @@ func vfork(path string, args []string, attr *syscall.ProcAttr) (pid int, err err
 	}
 	collectChild(pid)
 	why := syscall.Errno(says.errno)
-	if says.step == folder && (why == unix.ENOENT || why == unix.ENOTDIR) {
+	if says.step == folder && why != unix.EACCES {
 		return 0, errNoFolder
 	}
 	return 0, why

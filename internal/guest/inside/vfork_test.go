@@ -102,6 +102,8 @@ func TestVforkSaysWhatIsWrong(t *testing.T) {
 		"a file for folder": {"/etc/passwd", "/bin/true", errNoFolder},
 		"not executable":    {"/", plain, unix.EACCES},
 		"a zero in it":      {"/", "/bin/tr\x00ue", unix.EINVAL},
+		"no such name":      {"/a\x00b", "/bin/true", errNoFolder},
+		"too long a name":   {"/" + strings.Repeat("x", 300), "/bin/true", errNoFolder},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, _, err := vforked(t, tc.dir, tc.path, "x"); !errors.Is(err, tc.want) {
