@@ -44,7 +44,7 @@ func TestStories(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
-		Deadline:            time.Now().Add(2 * patience), // a program that should end and does not
+		Deadline:            time.Now().Add(6 * patience), // a program that should end and does not; stories wait for their turn before
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			s := &stage{data: dataFolder(e.T().(testing.TB)), cast: map[string]*process{}}
