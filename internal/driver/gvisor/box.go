@@ -172,7 +172,7 @@ func (b *Box) Alive() bool {
 }
 
 // Dead implements sandbox.Mortal.
-func (b *Box) Dead() bool { return !b.Alive() || b.sentry.ended() }
+func (b *Box) Dead() bool { return !b.Alive() || b.sentry.ending() }
 
 // letGo reports whether the driver has let go of the sandbox.
 func (b *Box) letGo() bool { return b.sentry.interrupted() }

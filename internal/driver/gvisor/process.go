@@ -22,6 +22,7 @@ import (
 // hostProcess holds a process of the host by its pidfd, so that neither a
 // signal nor a wait can ever meet another that was given the same number.
 type hostProcess struct {
+	pid  int
 	file *os.File
 	stop atomic.Bool
 }
@@ -32,7 +33,7 @@ func openProcess(p spawn.Process) (*hostProcess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open process %d: %w", p.PID, err)
 	}
-	h := &hostProcess{file: os.NewFile(uintptr(fd), "pidfd")}
+	h := &hostProcess{pid: p.PID, file: os.NewFile(uintptr(fd), "pidfd")}
 	// The number was held from here on. Is it the one that we mean?
 	now, err := spawn.FindProcess(p.PID)
 	if err != nil || now.Start != p.Start || exited(fd) {
@@ -69,6 +70,27 @@ func (h *hostProcess) ended() bool {
 	over := false
 	err = conn.Control(func(fd uintptr) { over = exited(int(fd)) })
 	return over || err != nil // closed: it was seen
+}
+
+// ending reports whether the process has ended, or is about to: one that was
+// killed gives its memory back first, and for that while nobody is told.
+func (h *hostProcess) ending() bool {
+	if h.ended() {
+		return true
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(h.pid) + "/stat")
+	return errors.Is(err, fs.ErrNotExist) || err == nil && exiting(stat)
+}
+
+// exiting reads from a process's line in /proc whether the kernel is ending it.
+func exiting(stat []byte) bool {
+	const flags, bit = 6, 0x4 // of the fields behind the name, which may hold anything
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= flags {
+		return false
+	}
+	n, err := strconv.ParseUint(string(fields[flags]), 10, 64)
+	return err == nil && n&bit != 0
 }
 
 // interrupt ends wait for good.
