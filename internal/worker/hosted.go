@@ -226,6 +226,11 @@ func (h *hosted) open() int {
 	for _, k := range h.each() {
 		select {
 		case <-k.gone:
+			k.mu.Lock()
+			if !k.told { // its end, or that of one of its execs, is about to be
+				n++
+			}
+			k.mu.Unlock()
 		default:
 			n++
 		}
