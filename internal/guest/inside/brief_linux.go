@@ -17,7 +17,7 @@ import (
 // started it, in one call that waits for its pipes and its end together. One that
 // takes longer or says more is handed to those who can wait for long.
 const (
-	brief      = 3 * time.Millisecond
+	brief      = 5 * time.Millisecond
 	briefWords = 32 << 10
 	briefLooks = 64
 )
