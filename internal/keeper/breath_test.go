@@ -445,7 +445,7 @@ func TestGlancesBesideAChange(t *testing.T) {
 
 func TestOutlast(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // in which nobody waits for the time that passes
 		ctx, hangUp := context.WithCancel(context.Background())
 		lasting, stop := outlast(ctx, time.Minute)
 		time.Sleep(time.Hour)

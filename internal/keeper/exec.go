@@ -146,18 +146,27 @@ func (k *Keeper) notStarted(ctx context.Context, e *live.Exec, host hosting, why
 	if fault.Is(why, fault.Unavailable) {
 		_ = host.SignalExec(bounded, live.Signal{Sandbox: e.Sandbox, Exec: e.ID, Signal: 9, Tree: true, Kill: "its start was given up"})
 	}
-	none := emptyOutput()
-	err := k.Store.Update(ctx, func(tx store.Tx) error {
-		x, err := tx.Execs().Get(ctx, e.ID)
-		if err != nil || x.State == live.Done {
-			return err
-		}
-		return k.endExec(ctx, tx, &x, live.ExecResult{Verdict: sandbox.Lost, Cause: "it was not started: " + why.Error(), ExitCode: -1, Stdout: none, Stderr: none, Started: x.StartedAt, Ended: k.now()}, nil)
-	})
-	if err != nil {
+	if err := k.endLost(ctx, e.ID, "it was not started: "+why.Error()); err != nil {
 		k.Logger.Error("could not record that an exec was not started", "exec", e.ID, "error", err)
 	}
+}
+
+// endLost ends an exec of which nothing more will be heard, unless its end was
+// taken meanwhile.
+func (k *Keeper) endLost(ctx context.Context, id, cause string) error {
+	none := emptyOutput()
+	err := k.records.Update(ctx, func(tx store.Tx) error {
+		e, err := tx.Execs().Get(ctx, id)
+		if fault.Is(err, fault.NotFound) || err == nil && e.State == live.Done {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return k.endExec(ctx, tx, &e, live.ExecResult{Verdict: sandbox.Lost, Cause: cause, ExitCode: -1, Stdout: none, Stderr: none, Started: e.StartedAt, Ended: k.now()}, nil)
+	})
 	k.ended.Wake()
+	return err
 }
 
 // begins is the event of a start.

@@ -16,6 +16,9 @@ import (
 // it: until then whoever wrote it down may be about to start it.
 const unknownAfter = 2 * time.Minute
 
+// neverStarted is why such an exec ends.
+const neverStarted = "its worker does not know it: the manager stopped before it was started, or before its end was recorded"
+
 // watchExecs ends what no worker knows again and again, until ctx ends. Where a
 // manager is alone it is not needed: its workers register again when it comes
 // back, and say what they have.
@@ -54,7 +57,7 @@ func (k *Keeper) endUnknown(ctx context.Context) (err error) {
 			case known:
 				k.openExecs.settle(e.ID)
 			default:
-				err = errors.Join(err, k.endNeverStarted(ctx, e.ID))
+				err = errors.Join(err, k.endLost(ctx, e.ID, neverStarted))
 			}
 		}
 	}
@@ -92,25 +95,4 @@ func knows(ctx context.Context, host hosting, e *live.Exec) (known, answered boo
 		return false, false
 	}
 	return true, true // also where it says that it has ended, or stands still
-}
-
-// endNeverStarted ends an exec that its worker does not know, unless its end was
-// taken meanwhile.
-func (k *Keeper) endNeverStarted(ctx context.Context, id string) error {
-	none := emptyOutput()
-	err := k.Store.Update(ctx, func(tx store.Tx) error {
-		e, err := tx.Execs().Get(ctx, id)
-		if fault.Is(err, fault.NotFound) || err == nil && e.State == live.Done {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		return k.endExec(ctx, tx, &e, live.ExecResult{
-			Verdict: sandbox.Lost, Cause: "its worker does not know it: the manager stopped before it was started, or before its end was recorded",
-			ExitCode: -1, Stdout: none, Stderr: none, Started: e.StartedAt, Ended: k.now(),
-		}, nil)
-	})
-	k.ended.Wake()
-	return err
 }
