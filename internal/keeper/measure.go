@@ -30,6 +30,11 @@ type measures struct {
 
 // watchUsage measures the open sandboxes again and again, until ctx ends.
 func (k *Keeper) watchUsage(ctx context.Context) {
+	k.keepOn(ctx, "could not measure the sandboxes", k.Measure)
+}
+
+// keepOn does something in the rhythm of measuring, until ctx ends.
+func (k *Keeper) keepOn(ctx context.Context, complaint string, do func(context.Context) error) {
 	tick := time.NewTicker(measureRhythm)
 	defer tick.Stop()
 	for {
@@ -38,8 +43,8 @@ func (k *Keeper) watchUsage(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := k.Measure(ctx); err != nil && ctx.Err() == nil {
-			k.Logger.Error("could not measure the sandboxes", "error", err)
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			k.Logger.Error(complaint, "error", err)
 		}
 	}
 }

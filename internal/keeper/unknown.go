@@ -23,18 +23,7 @@ const neverStarted = "its worker does not know it: the manager stopped before it
 // manager is alone it is not needed: its workers register again when it comes
 // back, and say what they have.
 func (k *Keeper) watchExecs(ctx context.Context) {
-	tick := time.NewTicker(measureRhythm)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := k.endUnknown(ctx); err != nil && ctx.Err() == nil {
-			k.Logger.Error("could not compare the open execs with what the workers know", "error", err)
-		}
-	}
+	k.keepOn(ctx, "could not compare the open execs with what the workers know", k.endUnknown)
 }
 
 // endUnknown ends the execs that the workers here do not know. What goes over a

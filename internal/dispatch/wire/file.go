@@ -89,7 +89,7 @@ func (f *files) Stat(ctx context.Context, path string) (sandbox.FileInfo, error)
 // List implements sandbox.Filer.
 func (f *files) List(ctx context.Context, path string, depth, most int) ([]sandbox.FileInfo, bool, error) {
 	in := fileCall{ID: f.id, Path: path, Depth: depth, Most: most}
-	l, err := askAtMost(ctx, f.stream, "file/list", in, fileCall.check, listing.check, maxListAnswer)
+	l, err := askBy(ctx, f.stream.post, "file/list", in, fileCall.check, listing.check, maxListAnswer)
 	return l.Found, l.More, err
 }
 

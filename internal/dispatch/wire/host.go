@@ -46,12 +46,7 @@ func ask[In, Ans any](ctx context.Context, s *stream, name string, in In, check 
 	return askBy(ctx, s.post, name, in, check, sound, maxAnswer)
 }
 
-// askAtMost is ask where the answer may be longer.
-func askAtMost[In, Ans any](ctx context.Context, s *stream, name string, in In, check func(In) error, sound func(Ans) error, most int64) (Ans, error) {
-	return askBy(ctx, s.post, name, in, check, sound, most)
-}
-
-// askBy is ask by a way to post.
+// askBy is ask by another way to post, or where the answer may be longer.
 func askBy[In, Ans any](ctx context.Context, post posting, name string, in In, check func(In) error, sound func(Ans) error, most int64) (Ans, error) {
 	var ans, none Ans
 	if err := check(in); err != nil {
