@@ -22,10 +22,12 @@ func comparisons() []time.Duration {
 	return []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}
 }
 
-// punctual is a platform that has clocks compared when its first program starts.
+// punctual is a platform that has clocks compared when its first program starts,
+// and lets young programs be.
 type punctual struct {
 	platform.Platform
-	once sync.Once
+	nursery *nursery
+	once    sync.Once
 }
 
 // NewContext implements platform.Platform.
@@ -43,7 +45,7 @@ func (p *punctual) NewContext(ctx context.Context) platform.Context {
 			time.AfterFunc(after, func() { compare(k.Timekeeper()) })
 		}
 	})
-	return p.Platform.NewContext(ctx)
+	return &thread{Context: p.Platform.NewContext(ctx), nursery: p.nursery}
 }
 
 // New implements platform.Constructor.
@@ -55,7 +57,7 @@ func (p powerless) New(opts platform.Options) (platform.Platform, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the platform: %w", err)
 	}
-	return &punctual{Platform: made}, nil
+	return &punctual{Platform: made, nursery: newNursery()}, nil
 }
 
 // update compares the clocks and tells programs.

@@ -25,44 +25,50 @@ const (
 // lane is what the guest holds of a command in its first moment.
 type lane struct {
 	pidfd int
-	out   [2]int // the guest's ends of its pipes; -1 when it has ended
+	out   [2]int  // the guest's ends of its pipes; -1 without
+	ended [2]bool // nothing more will come of them
 }
 
 // close closes what is left.
 func (n *lane) close() {
-	for i := range n.out {
-		n.end(i)
+	for _, fd := range []int{n.out[0], n.out[1], n.pidfd} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
 	}
-	if n.pidfd >= 0 {
-		_ = unix.Close(n.pidfd)
-		n.pidfd = -1
-	}
-}
-
-func (n *lane) end(i int) {
-	if n.out[i] >= 0 {
-		_ = unix.Close(n.out[i])
-		n.out[i] = -1
-	}
+	n.out, n.pidfd = [2]int{-1, -1}, -1
 }
 
 // hurry watches a command for a moment and reports whether it is over, with all
-// that it has said. If not, the process has files for what is left. Its tree was
-// planted with attr.
-func (l *linux) hurry(c *command, p *process, attr *syscall.SysProcAttr, planted func()) (over bool) {
+// that it has said. Then what is left to do can wait until that was told: the
+// process knows it. If it is not over, the process has files for what is left.
+// Its tree was planted with attr.
+func (l *linux) hurry(c *command, p *process, user user, attr *syscall.SysProcAttr, planted func()) (over bool) {
 	n := p.lane
 	p.lane = nil
 	collected := false
 	if n.pidfd >= 0 { // on kernels that are too old there is none
 		collected, over = l.watchBriefly(c, p, n)
 	}
-	if !over {
-		for i, fd := range n.out {
-			if fd >= 0 {
-				p.out[i], n.out[i] = os.NewFile(uintptr(fd), "output"), -1 // it does not block: see plumb
-			}
+	if over {
+		p.tidy = func() {
+			l.leave(p, n, collected, attr, planted)
+			l.pipes.lay(user)
+		}
+		return true
+	}
+	for i, fd := range n.out {
+		if !n.ended[i] {
+			p.out[i], n.out[i] = os.NewFile(uintptr(fd), "output"), -1 // it does not block: see pipes
 		}
 	}
+	l.leave(p, n, collected, attr, planted)
+	return false
+}
+
+// leave gives up what a command had for its first moment, and its tree if that was
+// all of it.
+func (l *linux) leave(p *process, n *lane, collected bool, attr *syscall.SysProcAttr, planted func()) {
 	n.close()
 	alone := l.lookAround()
 	if collected {
@@ -70,12 +76,11 @@ func (l *linux) hurry(c *command, p *process, attr *syscall.SysProcAttr, planted
 		defer p.treeMu.Unlock()
 		if alone && l.trees.again(p.tree, attr) {
 			p.tree = ""
-			return over
+			return
 		}
 		l.trees.remove(p.tree)
 	}
 	planted()
-	return over
 }
 
 // watchBriefly reports whether the process was collected, by this and not by the
@@ -100,15 +105,14 @@ func (l *linux) watchBriefly(c *command, p *process, n *lane) (collected, over b
 			return collected, false
 		}
 		if ready.none {
-			n.end(0)
-			n.end(1)
+			n.ended = [2]bool{true, true}
 		}
 		for i, events := range ready.out {
 			switch {
 			case events&unix.POLLIN != 0:
 				words += n.take(i, b, c)
 			case events != 0 && l.lean: // nobody has the other end
-				n.end(i)
+				n.ended[i] = true
 			case events != 0: // Linux can say so before it says that there is something to read
 				words += n.take(i, b, c)
 			}
@@ -118,7 +122,7 @@ func (l *linux) watchBriefly(c *command, p *process, n *lane) (collected, over b
 				return false, false
 			}
 		}
-		if ended && n.out == [2]int{-1, -1} {
+		if ended && n.ended == [2]bool{true, true} {
 			c.fallSilent()
 			return collected, true
 		}
@@ -133,11 +137,13 @@ type readiness struct {
 	out  [2]int16
 }
 
-// wait waits until something can be done. What is closed or over is left out.
+// wait waits until something can be done. What is over is left out.
 func (n *lane) wait(most time.Duration, ended bool) (r readiness, err error) {
 	fds := [3]unix.PollFd{{Fd: int32(n.out[0]), Events: unix.POLLIN}, {Fd: int32(n.out[1]), Events: unix.POLLIN}, {Fd: int32(n.pidfd), Events: unix.POLLIN}}
-	if ended {
-		fds[2].Fd = -1
+	for i, over := range [3]bool{n.ended[0], n.ended[1], ended} {
+		if over {
+			fds[i].Fd = -1
+		}
 	}
 	limit := unix.NsecToTimespec(int64(most))
 	count, err := unix.Ppoll(fds[:], &limit, nil)
@@ -154,7 +160,7 @@ func (n *lane) take(i int, b []byte, c *command) int {
 		return 0
 	}
 	if err != nil || count <= 0 {
-		n.end(i)
+		n.ended[i] = true
 		return 0
 	}
 	c.e.mu.Lock()

@@ -43,6 +43,9 @@ func newCommand(e *Engine, id string) *command {
 func (c *command) run(ch *channel, open wire.Open) {
 	c.start(ch, open)
 	c.e.sayNow()
+	if c.process != nil && c.process.tidy != nil {
+		c.process.tidy()
+	}
 }
 
 func (c *command) start(ch *channel, open wire.Open) {

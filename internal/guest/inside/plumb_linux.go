@@ -28,13 +28,11 @@ func (l ends) close(own int) {
 
 // plumb makes the process's pipes or terminal. It returns the process's own
 // ends, also with an error.
-//
-// null is where those read from who get no input.
-func (p *process) plumb(open wire.Open, user user, null int) (theirs ends, err error) {
+func (l *linux) plumb(p *process, open wire.Open, user user) (theirs ends, err error) {
 	if open.TTY {
 		return p.plumbTTY(open, user)
 	}
-	in := uintptr(null)
+	in := uintptr(l.null)
 	if open.Stdin {
 		if in, err = p.plumbInput(user); err != nil {
 			return nil, err
@@ -42,21 +40,15 @@ func (p *process) plumb(open wire.Open, user user, null int) (theirs ends, err e
 	}
 	theirs = append(theirs, in)
 	for i := range p.out {
-		r, w, err := pipe(user)
+		r, w, err := l.pipes.take(user)
 		if err != nil {
 			return theirs, err
 		}
 		theirs = append(theirs, uintptr(w))
 		if p.lane != nil {
 			p.lane.out[i] = r
-			// The program can open its own pipe and read what was said to be there.
-			if err := stopBlocking(r); err != nil {
-				return theirs, err
-			}
-			continue
-		}
-		if p.out[i], err = file(r, "output"); err != nil {
-			return theirs, err
+		} else {
+			p.out[i] = os.NewFile(uintptr(r), "output")
 		}
 	}
 	return theirs, nil

@@ -21,7 +21,9 @@ type linux struct {
 	e     *Engine
 	trees trees
 	users users
+	pipes pipes
 	null  int  // where those read from who get no input
+	bare  bool // no groups are to be given up in a child
 	lean  bool // commands are started by vfork
 
 	mu sync.Mutex
@@ -41,6 +43,7 @@ type process struct {
 	ended chan struct{} // closed by the reaper
 	lane  *lane         // while it is brief; nil without
 	brief func() bool   // watches it for that moment and reports whether it is over; nil without
+	tidy  func()        // what is left to do when that was told; nil without
 
 	mu    sync.Mutex
 	alive bool // not reaped, so the pid is its own
@@ -54,7 +57,11 @@ func newLinux(e *Engine, trees trees) (*linux, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &linux{e: e, trees: trees, null: null, children: map[int]*command{}}
+	groups, err := unix.Getgroups()
+	if err != nil {
+		return nil, fmt.Errorf("see the guest's groups: %w", err)
+	}
+	l := &linux{e: e, trees: trees, null: null, bare: len(groups) == 0, children: map[int]*command{}}
 	l.started = sync.NewCond(&l.mu)
 	go l.reap() // lives as long as PID 1 does
 	return l, nil
@@ -78,14 +85,14 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	}
 	p := &process{ended: make(chan struct{}), alive: true}
 	p.briefly(open)
-	theirs, err := p.plumb(open, user, l.null)
+	theirs, err := l.plumb(p, open, user)
 	defer theirs.close(l.null)
 	if err != nil {
 		p.close()
 		return nil, nil, err
 	}
 	attr := &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid},
+		Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid, NoSetGroups: l.bare},
 		Setsid:     true,
 		Setctty:    open.TTY,
 	}
@@ -99,7 +106,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	}
 	p.tree = tree
 	if p.lane != nil {
-		p.brief = func() bool { return l.hurry(c, p, attr, planted) }
+		p.brief = func() bool { return l.hurry(c, p, user, attr, planted) }
 	} else {
 		defer planted()
 	}

@@ -122,12 +122,14 @@ func stepsBefore(attr *syscall.ProcAttr) []step {
 	if sys.Setsid {
 		steps = append(steps, step{unix.SYS_SETSID, 0, 0, 0})
 	}
-	var list uintptr
-	if len(groups) > 0 {
-		list = uintptr(unsafe.Pointer(&groups[0]))
+	if !sys.Credential.NoSetGroups {
+		var list uintptr
+		if len(groups) > 0 {
+			list = uintptr(unsafe.Pointer(&groups[0]))
+		}
+		steps = append(steps, step{unix.SYS_SETGROUPS, uintptr(len(groups)), list, 0})
 	}
 	steps = append(steps,
-		step{unix.SYS_SETGROUPS, uintptr(len(groups)), list, 0},
 		step{unix.SYS_SETGID, uintptr(sys.Credential.Gid), 0, 0},
 		step{unix.SYS_SETUID, uintptr(sys.Credential.Uid), 0, 0})
 	for i, fd := range attr.Files {
