@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +26,8 @@ type pastBox struct {
 	closing *live.Closing
 	over    *live.Ended
 	execs   []*pastExec
+	sheets  int // the highest number of one that execs were written down in
+	blank   []string
 }
 
 // detached is a command that could not be met yet.
@@ -37,6 +38,7 @@ type detached struct {
 
 // pastExec is what it wrote down of a command.
 type pastExec struct {
+	path    string
 	order   live.Command
 	began   time.Time
 	started bool
@@ -91,26 +93,30 @@ func readBox(folder string) (*pastBox, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := map[string]bool{}
 	for _, e := range entries {
-		id, is := strings.CutSuffix(e.Name(), journalSuffix)
-		if !is {
+		if filepath.Ext(e.Name()) != journalSuffix {
 			continue
 		}
+		p.sheets = max(p.sheets, sheetNumber(e.Name()))
 		x, err := readExec(filepath.Join(folder, e.Name()))
-		if err == nil && (x.order.ID != id || dispatch.CheckExecID("id", id) != nil) {
-			err = errDamaged
+		if err == nil && x.order.ID == "" {
+			// It is empty, or was being begun when the process died.
+			p.blank = append(p.blank, x.path)
+			continue
 		}
-		if err == nil {
-			p.execs = append(p.execs, x)
+		// One that was torn was being written then: its end was told.
+		if err != nil || dispatch.CheckExecID("id", x.order.ID) != nil || known[x.order.ID] {
+			continue
 		}
-		// One that cannot be read was being written when the process died: its
-		// start was not announced, or its end was told.
+		known[x.order.ID] = true
+		p.execs = append(p.execs, x)
 	}
 	return p, nil
 }
 
 func readExec(path string) (*pastExec, error) {
-	x, lines := &pastExec{}, 0
+	x, lines := &pastExec{path: path}, 0
 	err := readLedger(path, func(e execLine) {
 		if lines++; lines == 1 && e.Version == keptVersion && e.Order != nil {
 			x.order, x.began = *e.Order, e.Began
@@ -170,14 +176,18 @@ func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 		log: r.log.With("sandbox", p.order.ID), ready: make(chan struct{}), gone: make(chan struct{}), ending: make(chan struct{}), turn: make(chan struct{}, 1), next: make(chan struct{}),
 		execs: map[string]*keptExec{}, closing: p.closing,
 	}
-	k.ledger.path, k.ledger.log = r.base.boxFolder(k.order.ID)+"/"+boxName, k.log
+	k.keepIn(r.base.boxFolder(k.order.ID))
+	k.sheets.last = p.sheets
+	for _, path := range p.blank {
+		k.sheets.give(path)
+	}
 	if k.closing != nil {
 		close(k.ending)
 	}
 	close(k.ready)
 	r.hosted.adopt(k)
 	for _, x := range p.execs {
-		e := k.newExec(x.order)
+		e := k.newExec(x.order, x.path)
 		e.began = x.began
 		k.execs[x.order.ID] = e
 		k.running++

@@ -33,6 +33,7 @@ type kept struct {
 	limits sandbox.Limits
 	log    *slog.Logger
 	ledger ledger
+	sheets sheets
 	ready  chan struct{} // closed when it was opened, or could not be
 	gone   chan struct{} // closed when nothing of it is left but what is told
 	ending chan struct{} // closed when it is to be ended
@@ -78,7 +79,7 @@ func (r *run) newKept(o live.Order) (*kept, error) {
 	}
 	k.order.Files = nil
 	k.memory = k.limits.Memory
-	k.ledger.path, k.ledger.log = r.base.boxFolder(o.ID)+"/"+boxName, k.log
+	k.keepIn(r.base.boxFolder(o.ID))
 	if r.Memory > 0 && k.limits.Memory > r.Memory {
 		return nil, fault.Field("memory_limit", "%d bytes are more than this worker has for all its sandboxes, which is %d", k.limits.Memory, r.Memory).WithCode("limit_too_large")
 	}

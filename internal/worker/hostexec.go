@@ -46,11 +46,12 @@ type keptExec struct {
 	awaited bool
 }
 
-func (k *kept) newExec(c live.Command) *keptExec {
+// newExec makes an exec that is written down at path.
+func (k *kept) newExec(c live.Command, path string) *keptExec {
 	e := &keptExec{of: k, order: c, ready: make(chan struct{}), handed: make(chan struct{}), in: newInput()}
 	e.order.Stdin = nil
-	path := k.base.boxFolder(k.order.ID) + "/" + c.ID
-	e.out.path, e.ledger.path, e.ledger.log = path, path+journalSuffix, k.log
+	e.out.path = k.base.boxFolder(k.order.ID) + "/" + c.ID
+	e.ledger.path, e.ledger.log = path, k.log
 	return e
 }
 
@@ -148,7 +149,7 @@ func (k *kept) enterExec(c live.Command, awaited bool) (*keptExec, error) {
 	case k.unread > 0 && k.unread+len(c.Stdin) > maxUnread:
 		return nil, errInputFull
 	}
-	e := k.newExec(c)
+	e := k.newExec(c, k.sheets.take())
 	e.awaited = awaited
 	k.unread += len(c.Stdin)
 	k.execs[c.ID] = e
@@ -276,7 +277,7 @@ func (e *keptExec) writeEnd(res *live.ExecResult) {
 // forget removes a command that was not started.
 func (e *keptExec) forget() {
 	e.out.remove()
-	e.ledger.remove()
+	e.ledger.giveTo(&e.of.sheets)
 	k := e.of
 	k.mu.Lock()
 	defer k.mu.Unlock()

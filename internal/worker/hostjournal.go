@@ -20,8 +20,8 @@ import (
 // keptVersion is that of the journals of kept sandboxes and their execs.
 const keptVersion = 1
 
-// boxName is the journal of a sandbox in its folder; an exec's is its id and
-// journalSuffix, and no id has a dot in it.
+// boxName is the journal of a sandbox in its folder; those of its execs end with
+// journalSuffix, and their first line says whose they are.
 const boxName = "sandbox.box"
 
 // boxEntry is one line of the journal of a kept sandbox. As with a lease, a line
@@ -54,6 +54,9 @@ type execLine struct {
 	Ended *live.ExecResult `json:"ended,omitempty"`
 }
 
+// errGivenAway: somebody else is written down there by now.
+var errGivenAway = errors.New("nothing more was to be written down of it")
+
 // ledger is a file of lines that outlives a process that is killed, not the
 // machine.
 type ledger struct {
@@ -73,6 +76,9 @@ func (l *ledger) add(e any) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.file == nil && l.path == "" {
+		return errGivenAway
+	}
 	if l.file == nil {
 		l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	}
@@ -109,6 +115,18 @@ func (l *ledger) remove() {
 	os.Remove(l.path) //nolint:errcheck // what is left is looked at again at the next start
 }
 
+// giveTo gives the file to those that come after: there is nothing more to know.
+func (l *ledger) giveTo(s *sheets) {
+	l.rest()
+	l.mu.Lock()
+	path := l.path
+	l.path = ""
+	l.mu.Unlock()
+	if path != "" {
+		s.give(path)
+	}
+}
+
 // readLedger reads the lines of a ledger, and cuts off one that was torn.
 func readLedger[E any](path string, take func(E)) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -141,6 +159,12 @@ func readLines[E any](r io.Reader, take func(E)) (whole int64, err error) {
 		take(e)
 		whole += int64(len(line))
 	}
+}
+
+// keepIn has a sandbox and its execs written down in a folder.
+func (k *kept) keepIn(folder string) {
+	k.ledger.path, k.ledger.log = filepath.Join(folder, boxName), k.log
+	k.sheets.folder = folder
 }
 
 // boxFolder is the folder of a kept sandbox.

@@ -206,7 +206,7 @@ func (k *kept) inherit(ctx context.Context) error {
 	for _, x := range m.Execs {
 		order := x.Order
 		order.Sandbox = k.order.ID
-		e := k.newExec(order)
+		e := k.newExec(order, k.sheets.take())
 		e.began = x.Began
 		for i, n := range []int64{x.At.Stdout, x.At.Stderr} {
 			if err := copyPrefix(fmt.Sprintf("%s/%s.%d", k.base.checkpoint(k.order.Restore), order.ID, i+1), e.out.name(i), n); err != nil {

@@ -284,7 +284,7 @@ func (e *keptExec) taken() {
 	e.told = true
 	e.mu.Unlock()
 	e.out.rest()
-	e.ledger.remove()
+	e.ledger.giveTo(&e.of.sheets)
 	k := e.of
 	k.mu.Lock()
 	k.untold--

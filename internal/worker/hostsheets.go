@@ -1,0 +1,62 @@
+package worker
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// sheets are the files that a kept sandbox's execs are written down in. One that
+// nothing need be known from any more is emptied and used again: to make a file
+// and to remove it costs a brief command more than all that is written to it,
+// above all where the file system has just removed many.
+type sheets struct {
+	folder string
+
+	mu    sync.Mutex
+	last  int
+	blank []string
+}
+
+// maxBlank is how many empty ones are kept.
+const maxBlank = 64
+
+// sheetPrefix is what their names begin with; a number follows.
+const sheetPrefix = "exec-"
+
+// take returns the path of one that is empty or does not exist.
+func (s *sheets) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.blank); n > 0 {
+		path := s.blank[n-1]
+		s.blank = s.blank[:n-1]
+		return path
+	}
+	s.last++
+	return filepath.Join(s.folder, fmt.Sprint(sheetPrefix, s.last, journalSuffix))
+}
+
+// give gives one back. Nobody writes to it any more.
+func (s *sheets) give(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.blank) < maxBlank && os.Truncate(path, 0) == nil {
+		s.blank = append(s.blank, path)
+		return
+	}
+	os.Remove(path) //nolint:errcheck // what is left is looked at again at the next start
+}
+
+// sheetNumber is the number in a name, or 0 without. No other gets that of an
+// earlier process.
+func sheetNumber(name string) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSuffix(name, journalSuffix), sheetPrefix))
+	if err != nil {
+		return 0
+	}
+	return max(n, 0)
+}
