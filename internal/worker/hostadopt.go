@@ -179,7 +179,7 @@ func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 	k.keepIn(r.base.boxFolder(k.order.ID))
 	k.sheets.last = p.sheets
 	for _, path := range p.blank {
-		k.sheets.give(path)
+		os.Remove(path) //nolint:errcheck // the next start tries again
 	}
 	if k.closing != nil {
 		close(k.ending)

@@ -51,7 +51,7 @@ func (k *kept) newExec(c live.Command, path string) *keptExec {
 	e := &keptExec{of: k, order: c, ready: make(chan struct{}), handed: make(chan struct{}), in: newInput()}
 	e.order.Stdin = nil
 	e.out.path = k.base.boxFolder(k.order.ID) + "/" + c.ID
-	e.ledger.path, e.ledger.log = path, k.log
+	e.ledger.path, e.ledger.log, e.ledger.sheet = path, k.log, true
 	return e
 }
 

@@ -60,8 +60,9 @@ var errGivenAway = errors.New("nothing more was to be written down of it")
 // ledger is a file of lines that outlives a process that is killed, not the
 // machine.
 type ledger struct {
-	path string
-	log  *slog.Logger
+	path  string
+	log   *slog.Logger
+	sheet bool // it begins with an empty line, see sheets
 
 	mu   sync.Mutex
 	file *os.File
@@ -79,11 +80,15 @@ func (l *ledger) add(e any) error {
 	if l.file == nil && l.path == "" {
 		return errGivenAway
 	}
+	line = append(line, '\n')
 	if l.file == nil {
 		l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if l.sheet {
+			line = append([]byte{'\n'}, line...)
+		}
 	}
 	if err == nil {
-		_, err = l.file.Write(append(line, '\n'))
+		_, err = l.file.Write(line)
 	}
 	if err != nil {
 		return fmt.Errorf("write down: %w", err)
@@ -152,12 +157,15 @@ func readLines[E any](r io.Reader, take func(E)) (whole int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("read journal: %w", err)
 		}
+		whole += int64(len(line))
+		if len(line) == 1 {
+			continue
+		}
 		var e E
 		if err := json.Unmarshal(bytes.TrimRight(line, "\n"), &e); err != nil {
 			return 0, fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		take(e)
-		whole += int64(len(line))
 	}
 }
 

@@ -10,9 +10,12 @@ import (
 )
 
 // sheets are the files that a kept sandbox's execs are written down in. One that
-// nothing need be known from any more is emptied and used again: to make a file
-// and to remove it costs a brief command more than all that is written to it,
-// above all where the file system has just removed many.
+// nothing need be known from any more is cut and used again: to make a file and to
+// remove it costs a brief command more than all that is written to it, above all
+// where the file system has just removed many.
+//
+// What is left of it is the empty line that each begins with: a file that was cut
+// to nothing ext4 writes to the disk when it is closed again.
 type sheets struct {
 	folder string
 
@@ -44,7 +47,8 @@ func (s *sheets) take() string {
 func (s *sheets) give(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.blank) < maxBlank && os.Truncate(path, 0) == nil {
+	// Those of releases before have other names, and do not begin as ours do.
+	if len(s.blank) < maxBlank && sheetNumber(filepath.Base(path)) > 0 && os.Truncate(path, 1) == nil {
 		s.blank = append(s.blank, path)
 		return
 	}
@@ -54,8 +58,9 @@ func (s *sheets) give(path string) {
 // sheetNumber is the number in a name, or 0 without. No other gets that of an
 // earlier process.
 func sheetNumber(name string) int {
-	n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSuffix(name, journalSuffix), sheetPrefix))
-	if err != nil {
+	number, ours := strings.CutPrefix(strings.TrimSuffix(name, journalSuffix), sheetPrefix)
+	n, err := strconv.Atoi(number)
+	if !ours || err != nil {
 		return 0
 	}
 	return max(n, 0)

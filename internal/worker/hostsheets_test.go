@@ -19,7 +19,7 @@ func TestSheetsAreUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, second := &ledger{path: s.take()}, &ledger{path: s.take()}
+	first, second := &ledger{path: s.take(), sheet: true}, &ledger{path: s.take(), sheet: true}
 	path := first.path
 	if path == second.path {
 		t.Fatal("two execs are written down in one place")
@@ -31,7 +31,7 @@ func TestSheetsAreUsedAgain(t *testing.T) {
 	if err := first.add(execLine{Started: true}); err == nil {
 		t.Error("one that was given away is written on")
 	}
-	third := &ledger{path: s.take()}
+	third := &ledger{path: s.take(), sheet: true}
 	if third.path != path {
 		t.Errorf("%s was taken, and %s is empty", third.path, path)
 	}
@@ -61,6 +61,18 @@ func TestFewEmptySheetsAreKept(t *testing.T) {
 	}
 }
 
+func TestSheetsOfTheReleaseBeforeAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	s := &sheets{folder: t.TempDir()}
+	before := &ledger{path: filepath.Join(s.folder, "0af3.json")}
+	before.note(execLine{Version: keptVersion, Order: &live.Command{ID: "0af3"}})
+	path := before.path
+	before.giveTo(s)
+	if _, err := os.Stat(path); !os.IsNotExist(err) || len(s.blank) != 0 {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
 // TestASandboxIsReadWithItsSheets reads what an earlier process left: by the names
 // that it gave, by those of the release before, and empty ones.
 func TestASandboxIsReadWithItsSheets(t *testing.T) {
@@ -73,8 +85,8 @@ func TestASandboxIsReadWithItsSheets(t *testing.T) {
 	box.note(boxEntry{Version: keptVersion, Order: &live.Order{ID: "box1"}})
 	box.rest()
 	for name, text := range map[string]string{
-		"exec-2.json":  "",
-		"exec-7.json":  `{"version":1,"order":{"id":"seven"}}` + "\n" + `{"started":true}` + "\n",
+		"exec-2.json":  "\n",
+		"exec-7.json":  "\n\n" + `{"version":1,"order":{"id":"seven"}}` + "\n" + `{"started":true}` + "\n",
 		"exec-8.json":  `{"version":1,"order":{"id":"seven"}}` + "\n",
 		"exec-9.json":  `{"version":1,"order":{"id":"torn`,
 		"exec-x.json":  `{"version":1,"order":{"id":"../up"}}` + "\n",
