@@ -24,6 +24,7 @@ type base struct {
 	identity string
 	boot     string // this run of the machine
 	lock     *os.File
+	binders  *binders
 
 	mu sync.Mutex // held while a workspace is made, or taken away for good
 }
@@ -47,6 +48,9 @@ func openBase(folder string) (*base, error) {
 	}
 	if b.identity, err = identify(filepath.Join(folder, "worker.json")); err == nil {
 		b.boot, err = bootID()
+	}
+	if err == nil {
+		b.binders, err = newBinders(filepath.Join(folder, "binders"))
 	}
 	if err != nil {
 		b.close()
@@ -76,7 +80,12 @@ func (b *base) takeLock() error {
 	return nil
 }
 
-func (b *base) close() { b.lock.Close() } //nolint:errcheck // closing gives the lock up
+func (b *base) close() {
+	if b.binders != nil {
+		b.binders.close()
+	}
+	b.lock.Close() //nolint:errcheck // closing gives the lock up
+}
 
 func (b *base) snapshots() string             { return filepath.Join(b.folder, "snapshots") }
 func (b *base) workspace(jobID string) string { return filepath.Join(b.folder, "workspaces", jobID) }

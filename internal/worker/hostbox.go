@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -161,7 +160,7 @@ func (k *kept) begin(files map[string][]byte) {
 		k.err = err
 		k.hosted.drop(k)
 		k.room.giveMemory(k.memory)
-		k.ledger.remove()
+		k.ledger.clear()
 		k.removeFolder()
 		close(k.gone)
 		close(k.ready)
@@ -175,8 +174,12 @@ func (k *kept) begin(files map[string][]byte) {
 
 // open writes the order down and gets a sandbox: one that waits, else a new one.
 func (k *kept) open(ctx context.Context, files map[string][]byte) error {
-	if err := os.Mkdir(k.base.boxFolder(k.order.ID), 0o700); err != nil {
+	filed, err := k.base.binders.take(k.base.boxFolder(k.order.ID))
+	if err != nil {
 		return fmt.Errorf("make the folder of a sandbox: %w", err)
+	}
+	if filed {
+		k.sheets.laid()
 	}
 	if err := k.ledger.add(boxEntry{Version: keptVersion, Boot: k.base.boot, Order: &k.order, Memory: k.memory}); err != nil {
 		return err

@@ -62,7 +62,7 @@ var errGivenAway = errors.New("nothing more was to be written down of it")
 type ledger struct {
 	path  string
 	log   *slog.Logger
-	sheet bool // it begins with an empty line, see sheets
+	sheet bool // each time it is opened it begins with an empty line, see sheets
 
 	mu   sync.Mutex
 	file *os.File
@@ -114,10 +114,12 @@ func (l *ledger) rest() {
 	}
 }
 
-// remove removes the file: there is nothing more to know.
-func (l *ledger) remove() {
+// clear cuts the file, or removes it: there is nothing more to know.
+func (l *ledger) clear() {
 	l.rest()
-	os.Remove(l.path) //nolint:errcheck // what is left is looked at again at the next start
+	if cut(l.path) != nil {
+		os.Remove(l.path) //nolint:errcheck // what is left is looked at again at the next start
+	}
 }
 
 // giveTo gives the file to those that come after: there is nothing more to know.
@@ -171,7 +173,7 @@ func readLines[E any](r io.Reader, take func(E)) (whole int64, err error) {
 
 // keepIn has a sandbox and its execs written down in a folder.
 func (k *kept) keepIn(folder string) {
-	k.ledger.path, k.ledger.log = filepath.Join(folder, boxName), k.log
+	k.ledger.path, k.ledger.log, k.ledger.sheet = filepath.Join(folder, boxName), k.log, true
 	k.sheets.folder = folder
 }
 

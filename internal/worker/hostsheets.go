@@ -30,6 +30,13 @@ const maxBlank = 64
 // sheetPrefix is what their names begin with; a number follows.
 const sheetPrefix = "exec-"
 
+// laid notes that the first one lies there.
+func (s *sheets) laid() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.blank = 1, []string{filepath.Join(s.folder, firstSheet)}
+}
+
 // take returns the path of one that is empty or does not exist.
 func (s *sheets) take() string {
 	s.mu.Lock()
@@ -47,8 +54,7 @@ func (s *sheets) take() string {
 func (s *sheets) give(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Those of releases before have other names, and do not begin as ours do.
-	if len(s.blank) < maxBlank && sheetNumber(filepath.Base(path)) > 0 && os.Truncate(path, 1) == nil {
+	if len(s.blank) < maxBlank && cut(path) == nil {
 		s.blank = append(s.blank, path)
 		return
 	}

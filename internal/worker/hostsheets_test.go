@@ -48,7 +48,7 @@ func TestFewEmptySheetsAreKept(t *testing.T) {
 	s := &sheets{folder: t.TempDir()}
 	var all []*ledger
 	for range maxBlank + 5 {
-		l := &ledger{path: s.take()}
+		l := &ledger{path: s.take(), sheet: true}
 		l.note(execLine{Started: true})
 		all = append(all, l)
 	}

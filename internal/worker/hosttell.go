@@ -316,7 +316,7 @@ func (k *kept) lastTold() {
 		}
 	}
 	k.hosted.say(ending{box: &end, told: func() {
-		k.ledger.remove()
+		k.ledger.clear()
 		k.mu.Lock()
 		k.told = true
 		k.mu.Unlock()
@@ -338,7 +338,7 @@ func (k *kept) leave() {
 }
 
 func (k *kept) removeFolder() {
-	if err := os.RemoveAll(k.base.boxFolder(k.order.ID)); err != nil {
+	if err := k.base.binders.give(k.base.boxFolder(k.order.ID)); err != nil {
 		k.log.Error("could not remove the folder of a sandbox", "error", err)
 	}
 }

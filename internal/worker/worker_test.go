@@ -455,7 +455,7 @@ func TestHostileWorkspace(t *testing.T) {
 		if len(res.Artifacts) != 3 || len(res.Record.Skipped) != 5 {
 			t.Errorf("artifacts %q, skipped %q", names(res), res.Record.Skipped)
 		}
-		if got := entries(t, s.base); !slices.Equal(got, []string{"boxes", "checkpoints", "leases", "snapshots", "spool", "worker.json", "worker.lock", "workspaces"}) {
+		if got := entries(t, s.base); !slices.Equal(got, []string{"binders", "boxes", "checkpoints", "leases", "snapshots", "spool", "worker.json", "worker.lock", "workspaces"}) {
 			t.Errorf("the base holds %q", got)
 		}
 	})
