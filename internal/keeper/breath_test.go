@@ -273,7 +273,7 @@ func TestASandboxMadeInABreathIsWrittenDownOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
 	counted := &counting{Store: s.records}
-	s.Store = moving{counted, &s.glances}
+	s.Store, s.records = moving{counted, &s.glances}, counted
 	x := s.create(live.Request{Spec: live.Spec{TTL: time.Minute}})
 	if n := counted.updates.Load(); n != 1 {
 		t.Errorf("it took %d transactions", n)
@@ -389,6 +389,14 @@ func TestWhatIsAtHandIsWhatIsWrittenDown(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, nil)
 	x := s.create(live.Request{Spec: live.Spec{Labels: map[string]string{"a": "1"}}})
+	made, there, _ := s.glances.get(x.ID)
+	if !there {
+		t.Error("it is not at hand after it was made")
+	}
+	if stands, err := s.Sandbox(as("o"), x.ID); err != nil || made.Owner != stands.Owner || made.Worker != stands.Worker ||
+		made.State != stands.State || !made.Deadline.Equal(stands.Deadline) || !made.CreatedAt.Equal(stands.CreatedAt) {
+		t.Errorf("at hand is %+v, and written down %+v, %v", made, stands, err)
+	}
 	for range 2 {
 		if _, err := s.run(x.ID, "echo"); err != nil {
 			t.Fatal(err)
@@ -435,6 +443,26 @@ func TestGlancesBesideAChange(t *testing.T) {
 	if _, there, _ := g.get("x"); !there {
 		t.Error("it was not taken to hand")
 	}
+	// One that was just made is, unless there was another change.
+	y := live.Sandbox{ID: "y"}
+	g.endWith(y, g.begin())
+	if _, there, _ := g.get("y"); !there {
+		t.Error("a new one is not at hand")
+	}
+	for name, meanwhile := range map[string][2]func(){
+		"one goes on":       {func() { g.begin() }, g.end},
+		"one came and went": {func() { g.begin(); g.end() }, func() {}},
+	} {
+		z := live.Sandbox{ID: name}
+		changes := g.begin()
+		meanwhile[0]()
+		g.endWith(z, changes)
+		if _, there, _ := g.get(name); there {
+			t.Errorf("%s, and it is at hand", name)
+		}
+		meanwhile[1]()
+	}
+	_, _, now = g.get("x")
 	for i := range 2 * maxGlances {
 		g.put(live.Sandbox{ID: fmt.Sprint(i)}, now)
 	}

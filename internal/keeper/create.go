@@ -339,14 +339,29 @@ func (k *Keeper) runs(ctx context.Context, s *live.Sandbox, w Worker, made live.
 func (k *Keeper) writeMade(ctx context.Context, s live.Sandbox, m *making, before ...*event.Event) (live.Sandbox, error) {
 	runs, err := k.runs(ctx, &s, m.worker, m.made)
 	if err == nil {
-		err = k.Store.Update(ctx, func(tx store.Tx) error {
-			if err := tx.Sandboxes().Add(ctx, &s); err != nil {
-				return err
-			}
-			return tx.Events().Append(ctx, append(before, runs)...)
-		})
+		err = k.writeNew(ctx, &s, append(before, runs))
 	}
 	return s, k.recorded(ctx, &s, m.worker, err)
+}
+
+// writeNew writes a new sandbox down, and has it at hand: most are used at once.
+func (k *Keeper) writeNew(ctx context.Context, s *live.Sandbox, events []*event.Event) error {
+	changes, written := k.glances.begin(), false
+	defer func() {
+		if written {
+			k.glances.endWith(*s, changes)
+		} else {
+			k.glances.end()
+		}
+	}()
+	err := k.records.Update(ctx, func(tx store.Tx) error {
+		if err := tx.Sandboxes().Add(ctx, s); err != nil {
+			return err
+		}
+		return tx.Events().Append(ctx, events...)
+	})
+	written = err == nil
+	return err
 }
 
 // recorded sees to a sandbox that was made and written down, or could not be, and

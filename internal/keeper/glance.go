@@ -37,12 +37,14 @@ func (m moving) Update(ctx context.Context, fn func(store.Tx) error) error {
 	return m.Store.Update(ctx, fn)
 }
 
-func (g *glances) begin() {
+// begin notes that a change begins, and returns what endWith wants to know.
+func (g *glances) begin() (changes uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.writers++
 	g.changes++
 	clear(g.boxes)
+	return g.changes
 }
 
 func (g *glances) end() {
@@ -50,6 +52,19 @@ func (g *glances) end() {
 	defer g.mu.Unlock()
 	g.writers--
 	g.changes++ // who looked meanwhile may have seen what was before
+}
+
+// endWith is end for a change that has written a new sandbox down, which is taken
+// to hand unless there was another change since it began.
+func (g *glances) endWith(s live.Sandbox, changes uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	alone := g.writers == 1 && g.changes == changes
+	g.writers--
+	g.changes++
+	if alone {
+		g.keep(s)
+	}
 }
 
 // get returns a sandbox that is at hand, or what put wants to know.
@@ -68,6 +83,11 @@ func (g *glances) put(s live.Sandbox, changes uint64) {
 	if g.writers > 0 || g.changes != changes {
 		return
 	}
+	g.keep(s)
+}
+
+// keep has a sandbox at hand. mu is held.
+func (g *glances) keep(s live.Sandbox) {
 	if g.boxes == nil || len(g.boxes) >= maxGlances {
 		g.boxes = map[string]live.Sandbox{}
 	}
