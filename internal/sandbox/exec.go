@@ -134,7 +134,7 @@ func (s *Sandbox) Exec(ctx context.Context, spec ExecSpec, opts ExecOptions) (*E
 	if err := s.demand("start a process"); err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, s.opts.StartTimeout, errStart)
+	bounded, cancel := context.WithTimeoutCause(ctx, startTime(s.opts.StartTimeout, opts.Timeout), errStart)
 	defer cancel()
 	e := s.newExec(opts, time.Now())
 	proc, err := s.box.Exec(bounded, spec)
@@ -145,6 +145,15 @@ func (s *Sandbox) Exec(ctx context.Context, spec ExecSpec, opts ExecOptions) (*E
 		return nil, err
 	}
 	return e, nil
+}
+
+// startTime is how long a start may take: no longer than the process itself could,
+// because what is in a sandbox can keep a program from being one.
+func startTime(most, timeout time.Duration) time.Duration {
+	if timeout > 0 {
+		return min(most, timeout)
+	}
+	return most
 }
 
 // Attach watches over an exec that an earlier worker started in this sandbox.

@@ -1,6 +1,7 @@
 package gvisor_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -77,6 +78,55 @@ func TestThievingCommands(t *testing.T) {
 			t.Errorf("a thief ended %+v, %v", exit, err)
 		}
 	}
+}
+
+// TestAPipeIsNoProgram starts pipes that have a program's name, which nobody writes
+// to: each waits to be opened for ever. Other commands go on, what others leave is
+// looked after, and who gives up waiting gets the guest to end it.
+func TestAPipeIsNoProgram(t *testing.T) {
+	t.Parallel()
+	d := open(t, stateDir(t))
+	t.Cleanup(func() { d.Close() })
+	b := box(t, d)
+	say(t, b, "mkfifo -m 755 /tmp/pipe")
+	var ids []string
+	var starts sync.WaitGroup
+	short, cancel := context.WithCancel(t.Context())
+	for i := range 3 {
+		id := fmt.Sprintf("pipe-%d", i)
+		ids = append(ids, id)
+		starts.Go(func() {
+			if _, err := b.Exec(short, sandbox.ExecSpec{ID: id, Command: []string{"/tmp/pipe"}}); err == nil {
+				t.Error("a pipe was started")
+			}
+		})
+	}
+	eventually(t, "they are being started", func() bool {
+		return say(t, b, "grep -lx guest /proc/[0-9]*/comm 2>/dev/null | wc -l") == "4"
+	})
+	for i := range 20 {
+		said, _, exit := command(t, b, sandbox.ExecSpec{Command: []string{"sh", "-c", fmt.Sprintf("(sleep 0.01; true) & echo %d", i)}})
+		if said != fmt.Sprintln(i) || exit.Code != 0 {
+			t.Errorf("beside pipes echo %d said %q, %+v", i, said, exit)
+		}
+	}
+	eventually(t, "what they left was collected", func() bool {
+		return say(t, b, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l") == "0"
+	})
+	cancel()
+	starts.Wait()
+	for _, id := range ids {
+		p, err := b.Attach(t.Context(), id, sandbox.Offsets{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Signal(t.Context(), 9, true); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "they are gone", func() bool {
+		return say(t, b, "grep -lx guest /proc/[0-9]*/comm 2>/dev/null | wc -l") == "1"
+	})
 }
 
 // TestATracedCommand has a command traced by its own child when it ends: it is its

@@ -21,6 +21,8 @@ type command struct {
 
 	streams   [2]*stream
 	input     *input
+	birth     *birth   // while it is being started
+	doomed    bool     // it is killed when it has a process
 	process   *process // nil before the start, for ever if there was none
 	exit      *wire.Exit
 	hurries   bool // all of it is told together
@@ -67,6 +69,9 @@ func (c *command) start(ch *channel, open wire.Open) {
 		return
 	}
 	c.process = p
+	if c.doomed {
+		_ = e.system.signal(p, int(syscall.SIGKILL), true) // else its tree is gone
+	}
 	if !c.brief(p) {
 		p.serve(c)
 	}
@@ -190,7 +195,7 @@ func (c *command) signal(signal int, tree bool) wire.Outcome {
 		c.abort()
 		return wire.Outcome{}
 	case c.process == nil:
-		// Nothing was started, so nothing is left to signal.
+		c.signalUnborn(signal)
 		return wire.Outcome{}
 	}
 	return outcome(c.e.system.signal(c.process, signal, tree))

@@ -27,11 +27,13 @@ type linux struct {
 	lean  bool // commands are started by vfork
 
 	mu sync.Mutex
-	// started is signalled when there is a child to wait for.
-	started  *sync.Cond
-	children map[int]*command
-	alive    int
-	orphans  bool // there are children that are no command's
+	// started is signalled when there is a child to wait for, born when a birth is
+	// over.
+	started, born *sync.Cond
+	births        map[*birth]bool
+	children      map[int]*command
+	alive         int
+	orphans       bool // there are children that are no command's
 }
 
 // process is a command's process with what the guest holds of it.
@@ -61,8 +63,8 @@ func newLinux(e *Engine, trees trees) (*linux, error) {
 	if err != nil {
 		return nil, fmt.Errorf("see the guest's groups: %w", err)
 	}
-	l := &linux{e: e, trees: trees, null: null, bare: len(groups) == 0, children: map[int]*command{}}
-	l.started = sync.NewCond(&l.mu)
+	l := &linux{e: e, trees: trees, null: null, bare: len(groups) == 0, births: map[*birth]bool{}, children: map[int]*command{}}
+	l.started, l.born = sync.NewCond(&l.mu), sync.NewCond(&l.mu)
 	go l.reap() // lives as long as PID 1 does
 	return l, nil
 }
@@ -92,7 +94,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		return nil, nil, err
 	}
 	attr := &syscall.SysProcAttr{
-		Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid, NoSetGroups: l.bare},
+		Credential: &syscall.Credential{Uid: user.uid, Gid: user.gid},
 		Setsid:     true,
 		Setctty:    open.TTY,
 	}
@@ -105,6 +107,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		return nil, nil, err
 	}
 	p.tree = tree
+	attr.Credential.NoSetGroups = l.bare && len(attr.Credential.Groups) == 0 // else it bears a mark
 	if p.lane != nil {
 		p.brief = func() bool { return l.hurry(c, p, user, attr, planted) }
 	} else {
@@ -128,35 +131,6 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 		return nil, &wire.Exit{Code: code}, nil
 	}
 	return nil, nil, fmt.Errorf("start the command: %w", err)
-}
-
-// fork starts the process and registers it before the reaper can see its end.
-func (l *linux) fork(c *command, p *process, path string, open wire.Open, attr *syscall.ProcAttr) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	start := syscall.ForkExec
-	if l.lean {
-		start = vfork
-	}
-	pid, err := start(path, open.Args, attr)
-	if err != nil {
-		return err
-	}
-	p.pid = pid
-	c.processOf(p)
-	l.children[pid] = c
-	l.alive++
-	if p.lane == nil {
-		l.started.Signal()
-	}
-	return nil
-}
-
-// processOf gives the command its process ahead of run, for the reaper.
-func (c *command) processOf(p *process) {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	c.process = p
 }
 
 // exitCode is what a shell says of a program that cannot be started, or 0 if
@@ -314,6 +288,7 @@ func (l *linux) reap() {
 			continue
 		}
 		l.mu.Lock()
+		l.awaitBirth(waitedPID(&info))
 		if c := l.collect(waitedPID(&info)); c != nil {
 			l.trees.remove(c.process.tree)
 		}

@@ -37,6 +37,10 @@ func needed(s syscall.Signal) bool {
 func (l *linux) quieten() error {
 	l.mu.Lock() // no child is born between the two
 	defer l.mu.Unlock()
+	if len(l.births) > 0 {
+		time.AfterFunc(quietAfter, func() { _ = l.quieten() })
+		return nil
+	}
 	const last = syscall.Signal(64)
 	for s := syscall.Signal(1); s <= last; s++ {
 		if needed(s) {

@@ -1,7 +1,6 @@
 package inside
 
 import (
-	"errors"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -21,7 +20,8 @@ const canVfork = true
 // cloneArgs is the kernel's struct clone_args.
 type cloneArgs struct {
 	flags, pidfd uint64
-	_            [2]uint64 // where to write the child's number
+	_            uint64 // where the child finds its number
+	pid          uint64 // where the parent does
 	exitSignal   uint64
 	_            [5]uint64 // its stack, its thread's memory, and numbers to take
 	cgroup       uint64
@@ -36,6 +36,7 @@ type step struct{ number, a, b, c uintptr }
 type report struct {
 	step, errno  uintptr
 	pidfd        int32
+	birth        *birth
 	program, dir *byte
 	argv, envv   []*byte
 }
@@ -44,12 +45,36 @@ type report struct {
 // another program, or has given up.
 func vforkRun(args *cloneArgs, steps *step, count uintptr, says *report) (pid int, errno uintptr)
 
+// vforkWait is vforkRun that lets the guest's other goroutines run on, however long
+// it takes.
+//
+//go:nosplit
+func vforkWait(args *cloneArgs, steps *step, count uintptr, says *report) (pid int, errno uintptr) {
+	entersyscall()
+	pid, errno = vforkRun(args, steps, count, says)
+	exitsyscall()
+	return pid, errno
+}
+
+// entersyscall and exitsyscall are what every system call of the library's begins
+// and ends with.
+//
+//go:linkname entersyscall runtime.entersyscall
+func entersyscall()
+
+//go:linkname exitsyscall runtime.exitsyscall
+func exitsyscall()
+
 // vfork starts a program as syscall.ForkExec does. Of attr it knows what the guest
 // uses. The descriptors that the child gets are none of its first three, and its
 // limits are the guest's: in a sandbox Go finds nothing to raise.
-func vfork(path string, args []string, attr *syscall.ProcAttr) (pid int, err error) {
+//
+// It waits for as long as the child does to become the program, which for a pipe by
+// a program's name is for ever: b tells others the child's number meanwhile. With a
+// number it returns an error of a child that gave up and is to be collected.
+func vfork(path string, args []string, attr *syscall.ProcAttr, b *birth) (pid int, err error) {
 	const none = ^uintptr(0)
-	says := &report{step: none}
+	says := &report{step: none, birth: b}
 	if says.dir, err = unix.BytePtrFromString(attr.Dir); err != nil {
 		return 0, errNoFolder
 	}
@@ -68,7 +93,7 @@ func vfork(path string, args []string, attr *syscall.ProcAttr) (pid int, err err
 	steps = append(steps,
 		step{unix.SYS_CHDIR, uintptr(unsafe.Pointer(says.dir)), 0, 0},
 		step{unix.SYS_EXECVE, uintptr(unsafe.Pointer(says.program)), uintptr(unsafe.Pointer(&says.argv[0])), uintptr(unsafe.Pointer(&says.envv[0]))})
-	pid, errno := vforkRun(clone, &steps[0], uintptr(len(steps)), says)
+	pid, errno := vforkWait(clone, &steps[0], uintptr(len(steps)), says)
 	runtime.KeepAlive(says) // the steps have addresses only
 	runtime.KeepAlive(attr)
 	if errno != 0 {
@@ -83,26 +108,19 @@ func vfork(path string, args []string, attr *syscall.ProcAttr) (pid int, err err
 	if attr.Sys.PidFD != nil {
 		_ = unix.Close(int(says.pidfd))
 	}
-	collectChild(pid)
 	why := syscall.Errno(says.errno)
 	if says.step == folder && why != unix.EACCES {
-		return 0, errNoFolder
+		return pid, errNoFolder
 	}
-	return 0, why
-}
-
-// collectChild collects a child that has given up.
-func collectChild(pid int) {
-	for {
-		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
-			return
-		}
-	}
+	return pid, why
 }
 
 // cloneOf asks for a child.
 func cloneOf(sys *syscall.SysProcAttr, says *report) *cloneArgs {
-	clone := &cloneArgs{flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD)}
+	clone := &cloneArgs{
+		flags: unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_CLEAR_SIGHAND | unix.CLONE_PARENT_SETTID,
+		pid:   uint64(uintptr(unsafe.Pointer(&says.birth.pid))), exitSignal: uint64(unix.SIGCHLD),
+	}
 	if sys.PidFD != nil {
 		clone.flags |= unix.CLONE_PIDFD
 		clone.pidfd = uint64(uintptr(unsafe.Pointer(&says.pidfd)))
