@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"reflect"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -57,7 +58,11 @@ func (p powerless) New(opts platform.Options) (platform.Platform, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the platform: %w", err)
 	}
-	return &punctual{Platform: made, nursery: newNursery()}, nil
+	var s spinner = still{}
+	if opts.DisableFastPath && min(runtime.NumCPU(), runtime.GOMAXPROCS(0)) > 1 {
+		s = newWhirl()
+	}
+	return &punctual{Platform: made, nursery: newNursery(s)}, nil
 }
 
 // update compares the clocks and tells programs.

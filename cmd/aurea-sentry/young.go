@@ -22,17 +22,24 @@ import (
 const youth = 500
 
 // age is that of the program in one memory, which all of its threads share.
-type age struct{ left atomic.Int32 }
+type age struct {
+	entries atomic.Int64 // into the sentry
+	busy    atomic.Bool
+}
 
-func (a *age) young() bool { return a.left.Load() > 0 }
+func (a *age) young() bool { return a.entries.Load() < youth }
 
 // nursery is the memories with programs that are young.
 type nursery struct {
+	spinner spinner
+
 	mu   sync.Mutex
 	ages map[platform.MemoryManager]*age
 }
 
-func newNursery() *nursery { return &nursery{ages: map[platform.MemoryManager]*age{}} }
+func newNursery(s spinner) *nursery {
+	return &nursery{spinner: s, ages: map[platform.MemoryManager]*age{}}
+}
 
 // of is the age of the program in a memory, or nil if it is old.
 func (n *nursery) of(mm platform.MemoryManager) *age {
@@ -44,7 +51,6 @@ func (n *nursery) of(mm platform.MemoryManager) *age {
 // born notes a new program.
 func (n *nursery) born(mm platform.MemoryManager) *age {
 	a := &age{}
-	a.left.Store(youth)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.ages[mm] = a
@@ -55,7 +61,6 @@ func (n *nursery) born(mm platform.MemoryManager) *age {
 // before any thread finds it forgotten: from then on it may be rewritten, and one
 // that runs into the middle of that needs to be seen.
 func (n *nursery) grown(mm platform.MemoryManager, a *age) {
-	a.left.Store(0)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ages[mm] == a {
@@ -71,7 +76,8 @@ type thread struct {
 	began bool // a program; it is born when it first runs
 	first bool // it is the one that began it
 	mm    platform.MemoryManager
-	age   *age // of what is in mm; nil if that is old
+	age   *age // of what is in mm; nil if that was old
+	aged  bool // its age does not matter any more
 	seen  unseen
 }
 
@@ -80,16 +86,22 @@ func (t *thread) Switch(ctx context.Context, mm platform.MemoryManager, ac *arch
 	if mm != t.mm {
 		t.enter(mm)
 	}
-	if t.age == nil {
+	if t.aged {
 		return t.Context.Switch(ctx, mm, ac, cpu)
 	}
-	if t.age.left.Add(-1) <= 0 {
+	switch n := t.age.entries.Add(1); {
+	case n < youth:
+		t.seen = unseen{Context: ctx, age: t.age}
+		return t.Context.Switch(&t.seen, mm, ac, cpu)
+	case n == youth:
 		t.nursery.grown(mm, t.age)
-		t.age = nil
-		return t.Context.Switch(ctx, mm, ac, cpu)
+	case n >= diligence:
+		t.aged = true
+		if !t.age.busy.Swap(true) {
+			t.nursery.spinner.more()
+		}
 	}
-	t.seen = unseen{Context: ctx, age: t.age}
-	return t.Context.Switch(&t.seen, mm, ac, cpu)
+	return t.Context.Switch(ctx, mm, ac, cpu)
 }
 
 // enter notes whose memory it runs in.
@@ -98,9 +110,10 @@ func (t *thread) enter(mm platform.MemoryManager) {
 	if t.first = t.began; t.began {
 		t.began = false
 		t.age = t.nursery.born(mm)
-		return
+	} else {
+		t.age = t.nursery.of(mm)
 	}
-	t.age = t.nursery.of(mm)
+	t.aged = t.age == nil
 }
 
 // PrepareExecve implements platform.Context.
@@ -117,10 +130,14 @@ func (t *thread) PrepareExit() {
 }
 
 // leave forgets the memory. A program that the thread which began it has left is
-// old, so that nothing is remembered of memories that are gone.
+// old, so that nothing is remembered of memories that are gone, and counts as idle.
 func (t *thread) leave() {
 	if t.first && t.age != nil {
+		t.age.entries.Add(diligence) // whoever is left in it neither hides nor counts
 		t.nursery.grown(t.mm, t.age)
+		if t.age.busy.Swap(true) {
+			t.nursery.spinner.less()
+		}
 	}
 	t.first, t.mm, t.age = false, nil, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
@@ -50,7 +51,7 @@ func sees(t *testing.T, one *thread, mm platform.MemoryManager) bool {
 
 func TestAYoungProgramIsLeftAsItIs(t *testing.T) {
 	t.Parallel()
-	n := newNursery()
+	n := newNursery(still{})
 	first := &thread{Context: &looker{}, nursery: n}
 	forked, program := &memory{}, &memory{}
 	if !sees(t, first, forked) {
@@ -90,7 +91,7 @@ func TestAProgramThatIsLeftIsForgotten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := newNursery()
+			n := newNursery(still{})
 			first, second := &thread{Context: &looker{}, nursery: n}, &thread{Context: &looker{}, nursery: n}
 			program := &memory{}
 			first.PrepareExecve()
@@ -113,5 +114,50 @@ func TestAProgramThatIsLeftIsForgotten(t *testing.T) {
 				t.Errorf("%d memories are remembered", len(n.ages))
 			}
 		})
+	}
+}
+
+func TestADiligentProgramIsSpunFor(t *testing.T) {
+	t.Parallel()
+	var said []bool
+	n := newNursery(&whirl{set: func(spin bool) { said = append(said, spin) }})
+	one, other, helper := &thread{Context: &looker{}, nursery: n}, &thread{Context: &looker{}, nursery: n}, &thread{Context: &looker{}, nursery: n}
+	first, second := &memory{}, &memory{}
+	one.PrepareExecve()
+	other.PrepareExecve()
+	for range diligence - 1 {
+		sees(t, one, first)
+	}
+	if len(said) != 0 {
+		t.Fatalf("said %v", said)
+	}
+	sees(t, one, first)
+	sees(t, one, first)
+	if !slices.Equal(said, []bool{true}) {
+		t.Fatalf("said %v", said)
+	}
+	sees(t, other, second)
+	sees(t, helper, second)
+	for range diligence {
+		sees(t, helper, second)
+		sees(t, other, second)
+	}
+	one.PrepareExit()
+	if !slices.Equal(said, []bool{true}) {
+		t.Errorf("said %v with another that is diligent", said)
+	}
+	other.PrepareExecve()
+	sees(t, helper, second)
+	helper.PrepareExit()
+	if !slices.Equal(said, []bool{true, false}) {
+		t.Errorf("said %v at the end", said)
+	}
+	for range 3 { // one that never was
+		other.PrepareExecve()
+		sees(t, other, &memory{})
+	}
+	other.PrepareExit()
+	if !slices.Equal(said, []bool{true, false}) {
+		t.Errorf("said %v for programs that are not", said)
 	}
 }
