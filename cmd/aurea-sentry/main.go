@@ -10,7 +10,9 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"time"
 	_ "unsafe" // for go:linkname
 
@@ -36,12 +38,14 @@ var precompiledPrograms map[string]precompiledseccomp.Program
 // A new sandbox process does not collect garbage for a while, unless it makes
 // quietMemory of it: its start and a short command leave too little to be
 // worth it. Then it gives back what it does not need to wait, and collects less
-// often than Go does by itself: it holds a few megabytes, and each command leaves
-// some hundred kilobytes.
+// often than Go does by itself, as long as it is small: it holds a few megabytes
+// then, and each command leaves some hundred kilobytes. One that holds more counts
+// in the sandbox's memory, and collects as often as any.
 const (
 	quietStart  = time.Second
 	quietMemory = 32 << 20
 	lessOften   = 4
+	small       = 16 << 20
 )
 
 // keepQuiet puts collecting off.
@@ -52,6 +56,32 @@ func keepQuiet() {
 		debug.SetMemoryLimit(limit)
 		debug.SetGCPercent(lessOften * percent)
 		debug.FreeOSMemory()
+		afterEach(&pace{percent: percent, now: lessOften * percent})
+	})
+}
+
+// pace is how often is collected.
+type pace struct{ percent, now int }
+
+// of is what it is to be with so much alive.
+func (p *pace) of(live uint64) int {
+	if live > small {
+		return p.percent
+	}
+	return lessOften * p.percent
+}
+
+// afterEach sets the pace after each collection: something that nobody holds is
+// found by it.
+func afterEach(p *pace) {
+	runtime.SetFinalizer(&struct{ _ [16]byte }{}, func(any) {
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(live)
+		if want := p.of(live[0].Value.Uint64()); want != p.now {
+			p.now = want
+			debug.SetGCPercent(want)
+		}
+		afterEach(p)
 	})
 }
 

@@ -42,3 +42,11 @@ func TestTracePointsAreLeftOut(t *testing.T) {
 		t.Errorf("%d points were made", n)
 	}
 }
+
+func TestThePaceOfCollecting(t *testing.T) {
+	t.Parallel()
+	p := &pace{percent: 100}
+	if few, many := p.of(small), p.of(small+1); few != 400 || many != 100 {
+		t.Errorf("%d while it is small, %d later", few, many)
+	}
+}

@@ -24,7 +24,7 @@ const youth = 500
 // age is that of the program in one memory, which all of its threads share.
 type age struct {
 	entries atomic.Int64 // into the sentry
-	busy    atomic.Bool
+	stretch atomic.Int64 // when the last stretch of them began, see spin.go
 }
 
 func (a *age) young() bool { return a.entries.Load() < youth }
@@ -77,7 +77,6 @@ type thread struct {
 	first bool // it is the one that began it
 	mm    platform.MemoryManager
 	age   *age // of what is in mm; nil if that was old
-	aged  bool // its age does not matter any more
 	seen  unseen
 }
 
@@ -86,7 +85,7 @@ func (t *thread) Switch(ctx context.Context, mm platform.MemoryManager, ac *arch
 	if mm != t.mm {
 		t.enter(mm)
 	}
-	if t.aged {
+	if t.age == nil {
 		return t.Context.Switch(ctx, mm, ac, cpu)
 	}
 	switch n := t.age.entries.Add(1); {
@@ -95,11 +94,8 @@ func (t *thread) Switch(ctx context.Context, mm platform.MemoryManager, ac *arch
 		return t.Context.Switch(&t.seen, mm, ac, cpu)
 	case n == youth:
 		t.nursery.grown(mm, t.age)
-	case n >= diligence:
-		t.aged = true
-		if !t.age.busy.Swap(true) {
-			t.nursery.spinner.more()
-		}
+	case n%stretch == 0:
+		t.nursery.spinner.stretched(t.age)
 	}
 	return t.Context.Switch(ctx, mm, ac, cpu)
 }
@@ -113,7 +109,6 @@ func (t *thread) enter(mm platform.MemoryManager) {
 	} else {
 		t.age = t.nursery.of(mm)
 	}
-	t.aged = t.age == nil
 }
 
 // PrepareExecve implements platform.Context.
@@ -130,14 +125,11 @@ func (t *thread) PrepareExit() {
 }
 
 // leave forgets the memory. A program that the thread which began it has left is
-// old, so that nothing is remembered of memories that are gone, and counts as idle.
+// old, so that nothing is remembered of memories that are gone.
 func (t *thread) leave() {
 	if t.first && t.age != nil {
-		t.age.entries.Add(diligence) // whoever is left in it neither hides nor counts
+		t.age.entries.Add(youth) // who is left in it hides no more
 		t.nursery.grown(t.mm, t.age)
-		if t.age.busy.Swap(true) {
-			t.nursery.spinner.less()
-		}
 	}
 	t.first, t.mm, t.age = false, nil, nil
 }

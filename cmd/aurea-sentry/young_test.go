@@ -2,7 +2,10 @@ package main
 
 import (
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/context"
@@ -10,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/arch"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
+	"gvisor.dev/gvisor/pkg/sentry/platform/systrap/usertrap"
 )
 
 // looker is a thread below that looks for the task when it is switched to, as who
@@ -117,47 +121,62 @@ func TestAProgramThatIsLeftIsForgotten(t *testing.T) {
 	}
 }
 
-func TestADiligentProgramIsSpunFor(t *testing.T) {
+// TestOnlyAHurryIsSpunFor has a program call slowly, in a hurry, and not at all.
+func TestOnlyAHurryIsSpunFor(t *testing.T) {
 	t.Parallel()
-	var said []bool
-	n := newNursery(&whirl{set: func(spin bool) { said = append(said, spin) }})
-	one, other, helper := &thread{Context: &looker{}, nursery: n}, &thread{Context: &looker{}, nursery: n}, &thread{Context: &looker{}, nursery: n}
-	first, second := &memory{}, &memory{}
-	one.PrepareExecve()
-	other.PrepareExecve()
-	for range diligence - 1 {
-		sees(t, one, first)
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var all []bool
+		n := newNursery(&whirl{began: time.Now().Add(-time.Hour), set: func(spin bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, spin)
+		}})
+		said := func() []bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
+		one := &thread{Context: &looker{}, nursery: n}
+		program := &memory{}
+		one.PrepareExecve()
+		for range 3 { // stretches
+			for range stretch {
+				sees(t, one, program)
+			}
+			time.Sleep(hurry + 1)
+		}
+		if got := said(); len(got) != 0 {
+			t.Fatalf("said %v of one that is slow", got)
+		}
+		for range 5 {
+			for range stretch {
+				sees(t, one, program)
+			}
+			time.Sleep(hurry / 2)
+		}
+		if got := said(); !slices.Equal(got, []bool{true}) {
+			t.Fatalf("said %v of a hurry", got)
+		}
+		time.Sleep(calm)
+		synctest.Wait()
+		if got := said(); !slices.Equal(got, []bool{true, false}) {
+			t.Errorf("said %v when it was over", got)
+		}
+		one.PrepareExit()
+	})
+}
+
+// TestWhoRewritesLooksForTheTask fails when a new gVisor rewrites a program without
+// its task, or does not mind that there is none.
+func TestWhoRewritesLooksForTheTask(t *testing.T) {
+	t.Parallel()
+	hidden := &unseen{Context: tasked{}, age: &age{}}
+	s := usertrap.New()
+	if err := s.PatchSyscall(hidden, nil, nil); err == nil {
+		t.Error("a program was rewritten")
 	}
-	if len(said) != 0 {
-		t.Fatalf("said %v", said)
-	}
-	sees(t, one, first)
-	sees(t, one, first)
-	if !slices.Equal(said, []bool{true}) {
-		t.Fatalf("said %v", said)
-	}
-	sees(t, other, second)
-	sees(t, helper, second)
-	for range diligence {
-		sees(t, helper, second)
-		sees(t, other, second)
-	}
-	one.PrepareExit()
-	if !slices.Equal(said, []bool{true}) {
-		t.Errorf("said %v with another that is diligent", said)
-	}
-	other.PrepareExecve()
-	sees(t, helper, second)
-	helper.PrepareExit()
-	if !slices.Equal(said, []bool{true, false}) {
-		t.Errorf("said %v at the end", said)
-	}
-	for range 3 { // one that never was
-		other.PrepareExecve()
-		sees(t, other, &memory{})
-	}
-	other.PrepareExit()
-	if !slices.Equal(said, []bool{true, false}) {
-		t.Errorf("said %v for programs that are not", said)
+	if err := s.HandleFault(hidden, nil, nil); err == nil {
+		t.Error("a fault was handled")
 	}
 }

@@ -147,11 +147,14 @@ func (s *Sandbox) Exec(ctx context.Context, spec ExecSpec, opts ExecOptions) (*E
 	return e, nil
 }
 
-// startTime is how long a start may take: no longer than the process itself could,
-// because what is in a sandbox can keep a program from being one.
+// startTime is how long a start may take. What is in a sandbox can keep a program
+// from ever being one, so a process that has less time than others is given up
+// sooner; but a machine that is only slow is given its time, and what it started
+// ends by its own timeout.
 func startTime(most, timeout time.Duration) time.Duration {
+	const slow = 10 * time.Second
 	if timeout > 0 {
-		return min(most, timeout)
+		return min(most, max(timeout, slow))
 	}
 	return most
 }
@@ -216,9 +219,23 @@ func (s *Sandbox) killStray(ctx context.Context, id string) {
 	if err == nil {
 		err = proc.Signal(bounded, sigKill, true)
 	}
+	if err == nil {
+		forgetStray(bounded, proc)
+	}
 	if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Conflict) {
 		s.condemn("a process whose start was cut short may be running: " + err.Error())
 	}
+}
+
+// forgetStray hears a process that was killed to its end, so that the sandbox can
+// forget it.
+func forgetStray(ctx context.Context, proc Process) {
+	for {
+		if _, err := proc.Next(ctx); err != nil {
+			break
+		}
+	}
+	_, _ = proc.Wait(ctx) // nobody asks how it ended
 }
 
 // begin hands the process to its watcher, unless the sandbox began to end

@@ -162,6 +162,15 @@ func TestAStartThatHangsIsGivenUp(t *testing.T) {
 		if fault.CodeOf(err) != "start_timeout" || time.Since(begin) != sandbox.DefaultStartTimeout {
 			t.Errorf("exec: %v after %s", err, time.Since(begin))
 		}
+		for timeout, want := range map[time.Duration]time.Duration{
+			time.Millisecond: 10 * time.Second, 20 * time.Second: 20 * time.Second, time.Hour: sandbox.DefaultStartTimeout,
+		} {
+			begin = time.Now()
+			_, err = s.Exec(t.Context(), sandbox.ExecSpec{Command: []string{"true"}}, sandbox.ExecOptions{Timeout: timeout})
+			if fault.CodeOf(err) != "start_timeout" || time.Since(begin) != want {
+				t.Errorf("exec with %s: %v after %s", timeout, err, time.Since(begin))
+			}
+		}
 		shut(t, s)
 	})
 }

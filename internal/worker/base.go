@@ -49,13 +49,11 @@ func openBase(folder string) (*base, error) {
 	if b.identity, err = identify(filepath.Join(folder, "worker.json")); err == nil {
 		b.boot, err = bootID()
 	}
-	if err == nil {
-		b.binders, err = newBinders(filepath.Join(folder, "binders"))
-	}
 	if err != nil {
 		b.close()
 		return nil, err
 	}
+	b.binders = newBinders(filepath.Join(folder, "binders"))
 	return b, nil
 }
 

@@ -28,6 +28,7 @@ type pastBox struct {
 	execs   []*pastExec
 	sheets  int // the highest number of one that execs were written down in
 	blank   []string
+	damaged []string // those that cannot be read
 }
 
 // detached is a command that could not be met yet.
@@ -105,8 +106,8 @@ func readBox(folder string) (*pastBox, error) {
 			p.blank = append(p.blank, x.path)
 			continue
 		}
-		// One that was torn was being written then: its end was told.
 		if err != nil || dispatch.CheckExecID("id", x.order.ID) != nil || known[x.order.ID] {
+			p.damaged = append(p.damaged, e.Name())
 			continue
 		}
 		known[x.order.ID] = true
@@ -178,6 +179,9 @@ func (r *run) adoptBox(ctx context.Context, p *pastBox) *kept {
 	}
 	k.keepIn(r.base.boxFolder(k.order.ID))
 	k.sheets.last = p.sheets
+	if len(p.damaged) > 0 {
+		k.log.Error("commands of an earlier run are given up: what was written down of them is damaged", "files", p.damaged)
+	}
 	for _, path := range p.blank {
 		os.Remove(path) //nolint:errcheck // the next start tries again
 	}
@@ -323,7 +327,10 @@ func (k *kept) bury(p *pastBox, why error) {
 func (k *kept) attachAll(ctx context.Context, p *pastBox) {
 	var group sync.WaitGroup
 	for _, x := range p.execs {
-		group.Go(func() { k.attach(ctx, x, k.execs[x.order.ID]) })
+		k.mu.Lock()
+		e := k.execs[x.order.ID]
+		k.mu.Unlock()
+		group.Go(func() { k.attach(ctx, x, e) })
 	}
 	group.Wait()
 }

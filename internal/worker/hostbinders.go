@@ -38,16 +38,18 @@ const (
 	firstSheet = sheetPrefix + "1" + journalSuffix
 )
 
-// newBinders makes the first ones. Those of an earlier process are removed.
-func newBinders(folder string) (*binders, error) {
-	if err := os.RemoveAll(folder); err != nil {
-		return nil, fmt.Errorf("remove empty folders: %w", err)
-	}
-	if err := os.Mkdir(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("make a folder for empty ones: %w", err)
-	}
+// newBinders makes the first ones. Those of an earlier process are removed. Without
+// any, as on a disk that is full, a sandbox makes its own.
+func newBinders(folder string) *binders {
 	s := &binders{folder: folder}
-	return s, s.fill()
+	err := os.RemoveAll(folder)
+	if err == nil {
+		err = os.Mkdir(folder, 0o700)
+	}
+	if err == nil {
+		_ = s.fill()
+	}
+	return s
 }
 
 // fill makes as many as are missing.
@@ -60,7 +62,7 @@ func (s *binders) fill() error {
 			return nil
 		}
 		if err := makeBinder(path); err != nil {
-			return err
+			return errors.Join(err, os.RemoveAll(path))
 		}
 		s.mu.Lock()
 		s.blank = append(s.blank, path)
@@ -90,7 +92,7 @@ func makeBinder(path string) error {
 		return fmt.Errorf("make an empty folder: %w", err)
 	}
 	for _, name := range []string{boxName, firstSheet} {
-		if err := os.WriteFile(filepath.Join(path, name), []byte{'\n'}, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(path, name), []byte{blank}, 0o600); err != nil {
 			return fmt.Errorf("make an empty folder: %w", err)
 		}
 	}
@@ -109,11 +111,14 @@ func (s *binders) close() {
 // take puts an empty one in a place where nothing is, and reports whether it has
 // its files.
 func (s *binders) take(place string) (filed bool, err error) {
-	if _, err := os.Lstat(place); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(place); err == nil {
 		return false, fmt.Errorf("%s: %w", filepath.Base(place), fs.ErrExist)
 	}
-	if path := s.pop(); path != "" && os.Rename(path, place) == nil {
-		return true, nil
+	if path := s.pop(); path != "" {
+		if os.Rename(path, place) == nil {
+			return true, nil
+		}
+		os.RemoveAll(path) //nolint:errcheck // the next start tries again
 	}
 	return false, os.Mkdir(place, 0o700)
 }
@@ -137,16 +142,24 @@ func (s *binders) pop() string {
 
 // give gives one back. Nobody writes to anything in it any more.
 func (s *binders) give(place string) error {
+	path := s.room()
+	if path == "" || empty(place) != nil || os.Rename(place, path) != nil {
+		return os.RemoveAll(place)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.blank) < maxBinders && empty(place) == nil {
-		path := s.next()
-		if os.Rename(place, path) == nil {
-			s.blank = append(s.blank, path)
-			return nil
-		}
+	s.blank = append(s.blank, path)
+	return nil
+}
+
+// room is where one can be put, or "" if there are enough.
+func (s *binders) room() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.blank) >= maxBinders {
+		return ""
 	}
-	return os.RemoveAll(place)
+	return s.next()
 }
 
 // empty removes all from a folder but the files that the next one needs first, and
@@ -173,8 +186,8 @@ func empty(folder string) error {
 	return nil
 }
 
-// cut leaves of a file the empty line that it begins with. It is an error if it
-// begins otherwise.
+// cut leaves of a file the blank that it begins with. It is an error if it begins
+// otherwise.
 func cut(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -182,7 +195,7 @@ func cut(path string) error {
 	}
 	defer f.Close() //nolint:errcheck // it need not be on disk
 	var first [1]byte
-	if _, err := f.ReadAt(first[:], 0); err != nil || first[0] != '\n' {
+	if _, err := f.ReadAt(first[:], 0); err != nil || first[0] != blank {
 		return errDamaged
 	}
 	return f.Truncate(1)

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,9 +14,9 @@ import (
 // bindersIn makes binders in a folder. What is missing is made when a test says so.
 func bindersIn(t *testing.T, base string) *binders {
 	t.Helper()
-	s, err := newBinders(filepath.Join(base, "binders"))
-	if err != nil {
-		t.Fatal(err)
+	s := newBinders(filepath.Join(base, "binders"))
+	if len(s.blank) != readyBinders {
+		t.Fatalf("%d were made", len(s.blank))
 	}
 	s.due = true
 	return s
@@ -61,7 +62,7 @@ func TestBindersAreUsedAgain(t *testing.T) {
 		}
 		left[e.Name()] = string(data)
 	}
-	if len(left) != 2 || left[boxName] != "\n" || left[firstSheet] != "\n" {
+	if len(left) != 2 || left[boxName] != " " || left[firstSheet] != " " {
 		t.Errorf("of the one before is left %q", left)
 	}
 	if len(s.blank) != readyBinders-1 {
@@ -76,9 +77,9 @@ func TestABinderWithoutItsFilesIsRemoved(t *testing.T) {
 	base := t.TempDir()
 	s := bindersIn(t, base)
 	for name, files := range map[string]map[string]string{
-		"before": {boxName: "{\"version\":1}\n", firstSheet: "\n"},
+		"before": {boxName: "{\"version\":1}\n", firstSheet: " "},
 		"none":   {},
-		"torn":   {boxName: "", firstSheet: "\n"},
+		"torn":   {boxName: "", firstSheet: " "},
 	} {
 		place := filepath.Join(base, name)
 		if err := os.Mkdir(place, 0o700); err != nil {
@@ -146,11 +147,49 @@ func TestBindersAreMadeAhead(t *testing.T) {
 	if err := s.fill(); err != nil || len(s.blank) != readyBinders {
 		t.Errorf("%d lie ready, %v", len(s.blank), err)
 	}
+	s.due = true
 	if _, err := s.take(filepath.Join(base, "c")); err != nil {
 		t.Fatal(err)
 	}
 	s.close()
 	if err := s.fill(); err != nil || len(s.blank) != readyBinders-1 {
 		t.Errorf("after the end %d lie ready, %v", len(s.blank), err)
+	}
+}
+
+// TestWithoutBinders has sandboxes make their own folders where none could be made
+// ahead, as on a full disk.
+func TestWithoutBinders(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	if err := os.WriteFile(filepath.Join(base, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newBinders(filepath.Join(base, "file", "binders"))
+	s.due = true
+	place := filepath.Join(base, "box")
+	if filed, err := s.take(place); err != nil || filed {
+		t.Errorf("with its files %t, %v", filed, err)
+	}
+	if err := s.fill(); err == nil {
+		t.Error("they were made in a file")
+	}
+	if err := s.give(place); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(place); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+func TestALedgerThatWasClearedIsNotWrittenOn(t *testing.T) {
+	t.Parallel()
+	l := &ledger{path: filepath.Join(t.TempDir(), boxName), sheet: true, log: slog.New(slog.DiscardHandler)}
+	l.note(boxEntry{Version: keptVersion})
+	l.clear()
+	l.clear()
+	l.note(boxEntry{Boot: "late"})
+	if data, err := os.ReadFile(l.path); err != nil || string(data) != " " {
+		t.Errorf("it holds %q, %v", data, err)
 	}
 }

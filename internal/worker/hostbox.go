@@ -197,10 +197,28 @@ func (k *kept) open(ctx context.Context, files map[string][]byte) error {
 	}
 	k.box, k.handle = box, box.Handle().ID
 	k.live.Add(1)
-	if k.order.Restore != "" {
-		return k.inherit(ctx)
+	if k.order.Restore == "" {
+		return nil
+	}
+	if err := k.inherit(ctx); err != nil {
+		k.abandon(ctx)
+		return err
 	}
 	return nil
+}
+
+// abandon ends what was made of a snapshot and could not be given its commands.
+func (k *kept) abandon(ctx context.Context) {
+	k.live.Add(-1)
+	k.mu.Lock()
+	for _, e := range k.execs {
+		e.ledger.rest()
+		e.out.rest()
+	}
+	k.mu.Unlock()
+	if err := k.box.End(context.WithoutCancel(ctx), sandbox.OutcomeCancelled, "it could not be made"); err != nil {
+		k.log.Error("could not destroy a sandbox", "error", err)
+	}
 }
 
 func (k *kept) describe(box *sandbox.Sandbox, warm bool) live.Made {

@@ -62,10 +62,11 @@ var errGivenAway = errors.New("nothing more was to be written down of it")
 type ledger struct {
 	path  string
 	log   *slog.Logger
-	sheet bool // each time it is opened it begins with an empty line, see sheets
+	sheet bool // its first line begins with a blank, see sheets
 
-	mu   sync.Mutex
-	file *os.File
+	mu    sync.Mutex
+	file  *os.File
+	given bool // there is nothing more to know of it, and others may have its file
 }
 
 // add appends a line. Who announces something gives up when it cannot be written
@@ -77,23 +78,37 @@ func (l *ledger) add(e any) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.file == nil && l.path == "" {
+	if l.given {
 		return errGivenAway
 	}
 	line = append(line, '\n')
 	if l.file == nil {
 		l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if l.sheet {
-			line = append([]byte{'\n'}, line...)
+			line = append([]byte{blank}, line...)
 		}
 	}
 	if err == nil {
-		_, err = l.file.Write(line)
+		err = l.write(line)
 	}
 	if err != nil {
 		return fmt.Errorf("write down: %w", err)
 	}
 	return nil
+}
+
+// write writes a line, or nothing of it: with half a line before it, the next one
+// could not be read. mu is held.
+func (l *ledger) write(line []byte) error {
+	n, err := l.file.Write(line)
+	if err == nil || n == 0 {
+		return err
+	}
+	end, at := l.file.Seek(0, io.SeekEnd)
+	if at != nil {
+		return errors.Join(err, at)
+	}
+	return errors.Join(err, l.file.Truncate(end-int64(n)))
 }
 
 // note appends a line that says what has happened. Without it a later process
@@ -116,22 +131,31 @@ func (l *ledger) rest() {
 
 // clear cuts the file, or removes it: there is nothing more to know.
 func (l *ledger) clear() {
-	l.rest()
-	if cut(l.path) != nil {
+	if l.give() && cut(l.path) != nil {
 		os.Remove(l.path) //nolint:errcheck // what is left is looked at again at the next start
 	}
 }
 
 // giveTo gives the file to those that come after: there is nothing more to know.
 func (l *ledger) giveTo(s *sheets) {
-	l.rest()
-	l.mu.Lock()
-	path := l.path
-	l.path = ""
-	l.mu.Unlock()
-	if path != "" {
-		s.give(path)
+	if l.give() {
+		s.give(l.path)
 	}
+}
+
+// give closes the file for good, and reports whether it was this that did.
+func (l *ledger) give() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.given {
+		return false
+	}
+	l.given = true
+	if l.file != nil {
+		l.file.Close() //nolint:errcheck // what was written is with the kernel
+		l.file = nil
+	}
+	return true
 }
 
 // readLedger reads the lines of a ledger, and cuts off one that was torn.
@@ -159,15 +183,12 @@ func readLines[E any](r io.Reader, take func(E)) (whole int64, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("read journal: %w", err)
 		}
-		whole += int64(len(line))
-		if len(line) == 1 {
-			continue
-		}
 		var e E
 		if err := json.Unmarshal(bytes.TrimRight(line, "\n"), &e); err != nil {
 			return 0, fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		take(e)
+		whole += int64(len(line))
 	}
 }
 

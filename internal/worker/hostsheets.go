@@ -14,8 +14,9 @@ import (
 // remove it costs a brief command more than all that is written to it, above all
 // where the file system has just removed many.
 //
-// What is left of it is the empty line that each begins with: a file that was cut
-// to nothing ext4 writes to the disk when it is closed again.
+// What is left of it is the blank that each begins with: a file that was cut to
+// nothing ext4 writes to the disk when it is closed again. JSON minds no blanks, so
+// the release before can read it too.
 type sheets struct {
 	folder string
 
@@ -23,6 +24,9 @@ type sheets struct {
 	last  int
 	blank []string
 }
+
+// blank is what each begins with.
+const blank = ' '
 
 // maxBlank is how many empty ones are kept.
 const maxBlank = 64

@@ -85,8 +85,8 @@ func TestASandboxIsReadWithItsSheets(t *testing.T) {
 	box.note(boxEntry{Version: keptVersion, Order: &live.Order{ID: "box1"}})
 	box.rest()
 	for name, text := range map[string]string{
-		"exec-2.json":  "\n",
-		"exec-7.json":  "\n\n" + `{"version":1,"order":{"id":"seven"}}` + "\n" + `{"started":true}` + "\n",
+		"exec-2.json":  " ",
+		"exec-7.json":  "  " + `{"version":1,"order":{"id":"seven"}}` + "\n" + `{"started":true}` + "\n",
 		"exec-8.json":  `{"version":1,"order":{"id":"seven"}}` + "\n",
 		"exec-9.json":  `{"version":1,"order":{"id":"torn`,
 		"exec-x.json":  `{"version":1,"order":{"id":"../up"}}` + "\n",
@@ -106,11 +106,19 @@ func TestASandboxIsReadWithItsSheets(t *testing.T) {
 	for _, x := range p.execs {
 		got[x.order.ID] = filepath.Base(x.path)
 	}
-	if len(got) != 2 || got["before"] != "before.json" || !slices.Contains([]string{"exec-7.json", "exec-8.json"}, got["seven"]) {
+	if len(got) != 2 || got["before"] != "before.json" || got["seven"] != "exec-7.json" {
 		t.Errorf("read %v", got)
 	}
-	if want := []string{"exec--3.json", "exec-2.json", "exec-9.json"}; len(p.blank) != len(want) {
-		t.Errorf("%v can be used again, want %v", p.blank, want)
+	for name, c := range map[string]struct{ got, want []string }{
+		"empty":   {p.blank, []string{"exec--3.json", "exec-2.json", "exec-9.json"}},
+		"damaged": {p.damaged, []string{"exec-8.json", "exec-x.json"}},
+	} {
+		for i := range c.got {
+			c.got[i] = filepath.Base(c.got[i])
+		}
+		if !slices.Equal(c.got, c.want) {
+			t.Errorf("%s are %v, want %v", name, c.got, c.want)
+		}
 	}
 	if p.sheets != 9 {
 		t.Errorf("the next would be %d", p.sheets+1)

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -80,15 +82,20 @@ func TestThievingCommands(t *testing.T) {
 	}
 }
 
+// hangs is how many programs are being started; one is the guest itself.
+const hangs = "grep -lx guest /proc/[0-9]*/comm 2>/dev/null | wc -l"
+
 // TestAPipeIsNoProgram starts pipes that have a program's name, which nobody writes
-// to: each waits to be opened for ever. Other commands go on, what others leave is
-// looked after, and who gives up waiting gets the guest to end it.
+// to: each waits to be opened for ever. Other commands go on and come to their end,
+// what others leave is looked after, and who gives up waiting gets the guest to end
+// it.
 func TestAPipeIsNoProgram(t *testing.T) {
 	t.Parallel()
 	d := open(t, stateDir(t))
 	t.Cleanup(func() { d.Close() })
 	b := box(t, d)
 	say(t, b, "mkfifo -m 755 /tmp/pipe")
+	cat := begin(t, b, sandbox.ExecSpec{Command: []string{"cat"}, Stdin: true})
 	var ids []string
 	var starts sync.WaitGroup
 	short, cancel := context.WithCancel(t.Context())
@@ -101,14 +108,18 @@ func TestAPipeIsNoProgram(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "they are being started", func() bool {
-		return say(t, b, "grep -lx guest /proc/[0-9]*/comm 2>/dev/null | wc -l") == "4"
-	})
+	eventually(t, "they are being started", func() bool { return say(t, b, hangs) == "4" })
 	for i := range 20 {
 		said, _, exit := command(t, b, sandbox.ExecSpec{Command: []string{"sh", "-c", fmt.Sprintf("(sleep 0.01; true) & echo %d", i)}})
 		if said != fmt.Sprintln(i) || exit.Code != 0 {
 			t.Errorf("beside pipes echo %d said %q, %+v", i, said, exit)
 		}
+	}
+	if err := cat.CloseInput(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if exit, err := cat.Wait(t.Context()); err != nil || exit.Code != 0 {
+		t.Errorf("beside pipes cat ended %+v, %v", exit, err)
 	}
 	eventually(t, "what they left was collected", func() bool {
 		return say(t, b, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l") == "0"
@@ -116,17 +127,44 @@ func TestAPipeIsNoProgram(t *testing.T) {
 	cancel()
 	starts.Wait()
 	for _, id := range ids {
-		p, err := b.Attach(t.Context(), id, sandbox.Offsets{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Signal(t.Context(), 9, true); err != nil {
-			t.Error(err)
-		}
+		kill(t, b, id)
 	}
-	eventually(t, "they are gone", func() bool {
-		return say(t, b, "grep -lx guest /proc/[0-9]*/comm 2>/dev/null | wc -l") == "1"
-	})
+	eventually(t, "they are gone", func() bool { return say(t, b, hangs) == "1" })
+}
+
+// TestAStartIsKilledAtAnyMoment gives starts up that hang, and kills them, when they
+// may have got no process yet.
+func TestAStartIsKilledAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	d := open(t, stateDir(t))
+	t.Cleanup(func() { d.Close() })
+	b := box(t, d)
+	say(t, b, "mkfifo -m 755 /tmp/pipe")
+	for i := range 60 {
+		id := fmt.Sprintf("pipe-%d", i)
+		short, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
+		if _, err := b.Exec(short, sandbox.ExecSpec{ID: id, Command: []string{"/tmp/pipe"}}); err == nil {
+			t.Error("a pipe was started")
+		}
+		cancel()
+		kill(t, b, id)
+	}
+	eventually(t, "they are gone", func() bool { return say(t, b, hangs) == "1" })
+}
+
+// kill kills a command whose start was given up, if the guest has heard of it.
+func kill(t *testing.T, b sandbox.Box, id string) {
+	t.Helper()
+	p, err := b.Attach(t.Context(), id, sandbox.Offsets{})
+	if fault.Is(err, fault.NotFound) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Signal(t.Context(), 9, true); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestATracedCommand has a command traced by its own child when it ends: it is its

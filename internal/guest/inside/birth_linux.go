@@ -19,6 +19,9 @@ type birth struct {
 	pid int32 // written by the kernel when there is a child
 }
 
+// errDoomed: the command was killed before it was begun.
+var errDoomed = errors.New("the command was killed")
+
 // number is the child's, or 0 while it is not known.
 func (b *birth) number() int { return int(atomic.LoadInt32(&b.pid)) }
 
@@ -29,10 +32,11 @@ func (l *linux) fork(c *command, p *process, path string, open wire.Open, attr *
 	l.mu.Lock()
 	l.births[b] = true
 	l.mu.Unlock()
-	c.bear(b, nil)
 	var pid int
 	var err error
-	if l.lean {
+	if doomed := c.bear(b, nil); doomed {
+		err = errDoomed
+	} else if l.lean {
 		pid, err = vfork(path, open.Args, attr, b)
 	} else {
 		pid, err = syscall.ForkExec(path, open.Args, attr)
@@ -58,11 +62,13 @@ func (l *linux) fork(c *command, p *process, path string, open wire.Open, attr *
 	return nil
 }
 
-// bear gives the command its birth, or its process ahead of run, for the reaper.
-func (c *command) bear(b *birth, p *process) {
+// bear gives the command its birth, or its process ahead of run, for the reaper. It
+// reports whether the command is to be killed.
+func (c *command) bear(b *birth, p *process) (doomed bool) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
 	c.birth, c.process = b, p
+	return c.doomed
 }
 
 // maybe is after how long is looked again whether a child has a number.
@@ -73,8 +79,8 @@ const maybe = time.Millisecond
 func (l *linux) awaitBirth(pid int) {
 	for l.children[pid] == nil {
 		switch own, unsure := l.unborn(pid); {
-		case own:
-			l.born.Wait() // it has ended, so that is soon
+		case own, unsure && !l.lean:
+			l.born.Wait() // it has ended, so that is soon; only gVisor waits for pipes
 		case unsure:
 			l.mu.Unlock()
 			time.Sleep(maybe)
@@ -105,16 +111,35 @@ func collectChild(pid int) {
 }
 
 // signalUnborn sends a signal to a command that has no process yet. One that is to
-// be killed is killed when it has. The engine's mu is held.
+// be killed is killed as soon as it can be. The engine's mu is held.
 func (c *command) signalUnborn(signal int) {
 	if c.exit != nil {
 		return // nothing was started, so nothing is left to signal
 	}
-	c.doomed = c.doomed || signal == int(unix.SIGKILL)
-	if c.birth == nil {
+	first := !c.doomed && signal == int(unix.SIGKILL)
+	c.doomed = c.doomed || first
+	if c.birth == nil || c.birth.signal(signal) {
 		return
 	}
-	if pid := c.birth.number(); pid > 0 {
+	if first {
+		go c.killUnborn(c.birth)
+	}
+}
+
+// signal sends a signal to a child, and reports whether there is one.
+func (b *birth) signal(signal int) bool {
+	pid := b.number()
+	if pid > 0 {
 		_ = unix.Kill(pid, syscall.Signal(signal)) // if that is not possible it has just ended
+	}
+	return pid > 0
+}
+
+// killUnborn kills a child that has no number yet once it has.
+func (c *command) killUnborn(b *birth) {
+	for over := false; !over; time.Sleep(maybe) {
+		c.e.mu.Lock() // until then the number is its own
+		over = c.birth != b || b.signal(int(unix.SIGKILL))
+		c.e.mu.Unlock()
 	}
 }

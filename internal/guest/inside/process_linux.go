@@ -127,6 +127,9 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	if errors.Is(err, errNoFolder) {
 		return nil, nil, noFolder
 	}
+	if errors.Is(err, errDoomed) {
+		return nil, &wire.Exit{Code: -1, Signal: int(unix.SIGKILL)}, nil
+	}
 	if code := exitCode(err); code != 0 {
 		return nil, &wire.Exit{Code: code}, nil
 	}

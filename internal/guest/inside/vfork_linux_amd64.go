@@ -156,5 +156,7 @@ func stepsBefore(attr *syscall.ProcAttr) []step {
 	if sys.Setctty {
 		steps = append(steps, step{unix.SYS_IOCTL, uintptr(sys.Ctty), unix.TIOCSCTTY, 1})
 	}
-	return steps
+	// A child that never becomes its program would keep what others wait to be
+	// closed.
+	return append(steps, step{unix.SYS_CLOSE_RANGE, uintptr(len(attr.Files)), ^uintptr(0) >> 32, 0})
 }
