@@ -10,6 +10,7 @@
 //	spool/             output that is not in memory, or must not be in memory alone
 //	leases/            a journal of each lease, for the process that comes after this one
 //	boxes/{sandbox}/   journals and output of each sandbox that is kept, likewise
+//	binders/           empty folders for those that come
 //	checkpoints/       sandboxes that were saved with their memory
 //	worker.json        who this worker is, made once
 //	worker.lock
@@ -36,8 +37,9 @@
 // holds all of them, hostbox.go makes one and watches over it to its end,
 // hostexec.go and hostinput.go do the same for a command in it, hostspool.go
 // keeps what it prints, and hosttell.go tells the manager of ends, again and
-// again until they are taken. All of it is written down first (hostjournal.go),
-// and the next process goes on from there (hostadopt.go). hostpause.go,
+// again until they are taken. All of it is written down first (hostjournal.go, in
+// files and folders that hostsheets.go and hostbinders.go use again), and the next
+// process goes on from there (hostadopt.go). hostpause.go,
 // hostsnapshot.go and hostrestore.go make one stand still, save it, and go on
 // from what was saved.
 //
