@@ -207,20 +207,6 @@ func (k *kept) open(ctx context.Context, files map[string][]byte) error {
 	return nil
 }
 
-// abandon ends what was made of a snapshot and could not be given its commands.
-func (k *kept) abandon(ctx context.Context) {
-	k.live.Add(-1)
-	k.mu.Lock()
-	for _, e := range k.execs {
-		e.ledger.rest()
-		e.out.rest()
-	}
-	k.mu.Unlock()
-	if err := k.box.End(context.WithoutCancel(ctx), sandbox.OutcomeCancelled, "it could not be made"); err != nil {
-		k.log.Error("could not destroy a sandbox", "error", err)
-	}
-}
-
 func (k *kept) describe(box *sandbox.Sandbox, warm bool) live.Made {
 	m := live.Made{
 		Driver: k.Driver, Isolation: k.driver.Capabilities().Isolation, Image: k.image, Enforced: box.Enforced(), Warm: warm,

@@ -231,6 +231,20 @@ func (k *kept) inherit(ctx context.Context) error {
 	return nil
 }
 
+// abandon ends what was made of a snapshot and could not be given its commands.
+func (k *kept) abandon(ctx context.Context) {
+	k.live.Add(-1)
+	k.mu.Lock()
+	for _, e := range k.execs {
+		e.ledger.rest()
+		e.out.rest()
+	}
+	k.mu.Unlock()
+	if err := k.box.End(context.WithoutCancel(ctx), sandbox.OutcomeCancelled, "it could not be made"); err != nil {
+		k.log.Error("could not destroy a sandbox", "error", err)
+	}
+}
+
 // dropAside removes the checkpoint that a sandbox was put aside as. What it was
 // set back to is a snapshot of its own, which stays.
 func (k *kept) dropAside() {
