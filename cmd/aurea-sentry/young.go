@@ -24,7 +24,7 @@ const youth = 500
 // age is that of the program in one memory, which all of its threads share.
 type age struct {
 	entries atomic.Int64 // into the sentry
-	stretch atomic.Int64 // when the last stretch of them began, see spin.go
+	stretch atomic.Int64 // when the last stretch of them was over, see spin.go
 }
 
 func (a *age) young() bool { return a.entries.Load() < youth }
