@@ -55,6 +55,11 @@ const slow = 15 * time.Second
 func (k *asker) ask(ctx context.Context, method, path string, body []byte, header ...string) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, slow)
 	defer cancel()
+	return k.insist(ctx, method, path, body, header...)
+}
+
+// insist is ask that waits for as long as ctx lasts.
+func (k *asker) insist(ctx context.Context, method, path string, body []byte, header ...string) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, k.base+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, err

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -26,7 +27,9 @@ func TestCounterGoesOn(t *testing.T) {
 	}
 	do := func(what, path, body string, status int) answer {
 		t.Helper()
-		a, err := p.ask(t.Context(), http.MethodPost, base+path, []byte(body))
+		ctx, cancel := context.WithTimeout(t.Context(), patience) // twenty forks take their time beside other tests
+		defer cancel()
+		a, err := p.insist(ctx, http.MethodPost, base+path, []byte(body))
 		if err != nil || a.status != status {
 			t.Fatalf("%s: %s, %v", what, a, err)
 		}
