@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -178,13 +179,19 @@ func RunscBare(runsc, folder string) Contender {
 
 func runtimeLine(folder, group string, tool ...string) *commandLine {
 	say := func(words ...string) []string { return append(append([]string{}, tool...), words...) }
+	var writing sync.Mutex // several clients begin at once
+	write := func(id string, command []string) (string, error) {
+		writing.Lock()
+		defer writing.Unlock()
+		return writeBundle(folder, group, id, command)
+	}
 	return &commandLine{
 		run: func(id string, command []string) ([]string, error) {
-			bundle, err := writeBundle(folder, group, id, command)
+			bundle, err := write(id, command)
 			return say("run", "--bundle", bundle, id), err
 		},
 		create: func(id string) ([]string, error) {
-			bundle, err := writeBundle(folder, group, id, wait())
+			bundle, err := write(id, wait())
 			return say("run", "--detach", "--bundle", bundle, id), err
 		},
 		exec:    func(id string, command []string) []string { return say(append([]string{"exec", id}, command...)...) },
