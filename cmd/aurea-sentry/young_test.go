@@ -121,7 +121,8 @@ func TestAProgramThatIsLeftIsForgotten(t *testing.T) {
 	}
 }
 
-// TestOnlyAHurryIsSpunFor has a program call slowly, in a hurry, and not at all.
+// TestOnlyAHurryIsSpunFor has a program call slowly, in a hurry, and not at all. The
+// sleeps are how slowly; in the bubble nobody waits for them.
 func TestOnlyAHurryIsSpunFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
