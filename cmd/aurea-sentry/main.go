@@ -99,6 +99,9 @@ func main() {
 	filter.ListPrecompiled()
 	precompiledPrograms = precompiled()
 	skipPoints()
+	if err := serveGuest(); err != nil {
+		os.Exit(1)
+	}
 
 	cli.Run(nil, map[util.SubCommand]string{
 		new(sentrycmd.Boot): "internal",

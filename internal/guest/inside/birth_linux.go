@@ -37,7 +37,7 @@ func (l *linux) fork(c *command, p *process, path string, open wire.Open, attr *
 	if doomed := c.bear(b, nil); doomed {
 		err = errDoomed
 	} else if l.lean {
-		pid, err = vfork(path, open.Args, attr, b)
+		pid, err = l.trips.vfork(path, open.Args, attr, b)
 	} else {
 		pid, err = syscall.ForkExec(path, open.Args, attr)
 	}

@@ -3,11 +3,14 @@ package inside
 import (
 	"errors"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/aurea-dev/aurea/internal/guest/trip"
 	"github.com/aurea-dev/aurea/internal/guest/wire"
 )
 
@@ -24,19 +27,25 @@ const (
 
 // lane is what the guest holds of a command in its first moment.
 type lane struct {
-	pidfd int
-	out   [2]int  // the guest's ends of its pipes; -1 without
-	ended [2]bool // nothing more will come of them
+	pidfd  int
+	out    [2]int  // the guest's ends of its pipes; -1 without
+	ended  [2]bool // nothing more will come of them
+	theirs []int   // the other ends, until they are closed
+
+	polled [3]unix.PollFd
+	limit  unix.Timespec
 }
 
-// close closes what is left.
-func (n *lane) close() {
+// drop is what is left to be closed.
+func (n *lane) drop() (left []int) {
 	for _, fd := range []int{n.out[0], n.out[1], n.pidfd} {
 		if fd >= 0 {
-			_ = unix.Close(fd)
+			left = append(left, fd)
 		}
 	}
-	n.out, n.pidfd = [2]int{-1, -1}, -1
+	left = append(left, n.theirs...)
+	n.out, n.pidfd, n.theirs = [2]int{-1, -1}, -1, nil
+	return left
 }
 
 // hurry watches a command for a moment and reports whether it is over, with all
@@ -53,7 +62,7 @@ func (l *linux) hurry(c *command, p *process, user user, attr *syscall.SysProcAt
 	if over {
 		p.tidy = func() {
 			l.leave(p, n, collected, attr, planted)
-			l.pipes.lay(user)
+			l.pipes.lay(&l.trips, user)
 		}
 		return true
 	}
@@ -69,8 +78,7 @@ func (l *linux) hurry(c *command, p *process, user user, attr *syscall.SysProcAt
 // leave gives up what a command had for its first moment, and its tree if that was
 // all of it.
 func (l *linux) leave(p *process, n *lane, collected bool, attr *syscall.SysProcAttr, planted func()) {
-	n.close()
-	alone := l.lookAround()
+	alone := l.lookAround(n.drop())
 	if collected {
 		p.treeMu.Lock()
 		defer p.treeMu.Unlock()
@@ -97,7 +105,7 @@ func (l *linux) watchBriefly(c *command, p *process, n *lane) (collected, over b
 		if ended {
 			left = 0 // whoever else holds the pipes is not waited for
 		}
-		ready, err := n.wait(left, ended)
+		ready, err := n.wait(&l.trips, left, ended)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -138,19 +146,26 @@ type readiness struct {
 }
 
 // wait waits until something can be done. What is over is left out.
-func (n *lane) wait(most time.Duration, ended bool) (r readiness, err error) {
-	fds := [3]unix.PollFd{{Fd: int32(n.out[0]), Events: unix.POLLIN}, {Fd: int32(n.out[1]), Events: unix.POLLIN}, {Fd: int32(n.pidfd), Events: unix.POLLIN}}
+func (n *lane) wait(trips *trips, most time.Duration, ended bool) (r readiness, err error) {
+	n.polled = [3]unix.PollFd{{Fd: int32(n.out[0]), Events: unix.POLLIN}, {Fd: int32(n.out[1]), Events: unix.POLLIN}, {Fd: int32(n.pidfd), Events: unix.POLLIN}}
 	for i, over := range [3]bool{n.ended[0], n.ended[1], ended} {
 		if over {
-			fds[i].Fd = -1
+			n.polled[i].Fd = -1
 		}
 	}
-	limit := unix.NsecToTimespec(int64(most))
-	count, err := unix.Ppoll(fds[:], &limit, nil)
+	n.limit = unix.NsecToTimespec(int64(most))
+	var pinned runtime.Pinner
+	pinned.Pin(n)
+	defer pinned.Unpin()
+	calls := append(closings(n.theirs), trip.Call{
+		Number: unix.SYS_PPOLL, A: uintptr(unsafe.Pointer(&n.polled)), B: uintptr(len(n.polled)), C: uintptr(unsafe.Pointer(&n.limit)),
+	})
+	n.theirs = nil
+	count, err := trips.make(calls)
 	if err != nil {
 		return r, err
 	}
-	return readiness{none: count == 0, end: fds[2].Revents != 0, out: [2]int16{fds[0].Revents, fds[1].Revents}}, nil
+	return readiness{none: count == 0, end: n.polled[2].Revents != 0, out: [2]int16{n.polled[0].Revents, n.polled[1].Revents}}, nil
 }
 
 // take reads what one stream has, and returns how much.
@@ -201,15 +216,24 @@ func (l *linux) collectOf(c *command, p *process) (collected, over bool) {
 	return true, true
 }
 
-// lookAround wakes the reaper if there is something to wait for: a command, or
-// what one has left that runs on, which is a child of PID 1 then. It reports
-// whether there is nothing: then no process is left of any command.
-func (l *linux) lookAround() (alone bool) {
+// lookAround closes what is left of a command, and wakes the reaper if there is
+// something to wait for: a command, or what one has left that runs on, which is a
+// child of PID 1 then. It reports whether there is nothing: then no process is left
+// of any command.
+func (l *linux) lookAround(left []int) (alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	calls := closings(left)
 	if l.alive == 0 {
-		var info unix.Siginfo
-		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		var pinned runtime.Pinner
+		pinned.Pin(&l.ended)
+		defer pinned.Unpin()
+		calls = append(calls, trip.Call{
+			Number: unix.SYS_WAITID, A: unix.P_ALL, C: uintptr(unsafe.Pointer(&l.ended)), D: unix.WEXITED | unix.WNOWAIT | unix.WNOHANG,
+		})
+	}
+	_, err := l.trips.make(calls)
+	if l.alive == 0 {
 		if errors.Is(err, unix.ECHILD) {
 			return true
 		}

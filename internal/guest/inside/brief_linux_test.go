@@ -87,7 +87,7 @@ func TestATracedCommandIsNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := &lane{pidfd: fd, out: [2]int{-1, -1}}
-	if ready, err := n.wait(patience, false); err != nil || !ready.end {
+	if ready, err := n.wait(&trips{}, patience, false); err != nil || !ready.end {
 		t.Fatalf("the traced one is not said to have ended: %+v, %v", ready, err)
 	}
 	c := &command{process: &process{pid: traced.Process.Pid, alive: true}}
@@ -124,8 +124,7 @@ func TestAThievingCommandIsNotWaitedFor(t *testing.T) {
 	n := p.lane
 	l := &linux{null: -1}
 	theirs, err := l.plumb(p, wire.Open{}, user{uint32(os.Getuid()), uint32(os.Getgid())})
-	defer n.close()
-	defer theirs.close(-1)
+	defer func() { (&trips{}).closeAll(append(n.drop(), theirs.but(-1)...)) }()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +136,7 @@ func TestAThievingCommandIsNotWaitedFor(t *testing.T) {
 	if _, err := unix.Write(int(theirs[1]), []byte("word")); err != nil {
 		t.Fatal(err)
 	}
-	if ready, err := n.wait(patience, true); err != nil || ready.out[0]&unix.POLLIN == 0 {
+	if ready, err := n.wait(&trips{}, patience, true); err != nil || ready.out[0]&unix.POLLIN == 0 {
 		t.Fatalf("nothing is said to be there: %+v, %v", ready, err)
 	}
 	if _, err := io.ReadFull(thief, make([]byte, len("word"))); err != nil {

@@ -1,9 +1,13 @@
 package inside
 
 import (
+	"runtime"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/guest/trip"
 )
 
 // pipes are for what commands say. To make one takes three trips to the kernel,
@@ -14,6 +18,7 @@ type pipes struct {
 	mu    sync.Mutex
 	user  user
 	spare [][2]int // nobody else has either end
+	made  [perCommand][2]int32
 }
 
 // perCommand is how many pipes one command takes.
@@ -34,22 +39,35 @@ func (s *pipes) take(user user) (r, w int, err error) {
 }
 
 // lay lays pipes for the next command of user. Without them it makes its own.
-func (s *pipes) lay(user user) {
+func (s *pipes) lay(trips *trips, user user) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.user != user {
 		for _, both := range s.spare {
-			_ = unix.Close(both[0])
-			_ = unix.Close(both[1])
+			trips.closeAll(both[:])
 		}
 		s.user, s.spare = user, nil
 	}
-	for len(s.spare) < perCommand {
-		r, w, err := flowing(user)
-		if err != nil {
-			return
+	var pinned runtime.Pinner
+	pinned.Pin(&s.made)
+	defer pinned.Unpin()
+	var calls []trip.Call
+	for i := range s.made[len(s.spare):] {
+		s.made[i] = [2]int32{-1, -1}
+		both := uintptr(unsafe.Pointer(&s.made[i]))
+		calls = append(calls,
+			trip.Call{Number: unix.SYS_PIPE2, A: both, B: unix.O_CLOEXEC},
+			trip.Call{Number: unix.SYS_FCHOWN | trip.Load, A: both, B: uintptr(user.uid), C: uintptr(user.gid)},
+			trip.Call{Number: unix.SYS_FCNTL | trip.Load, A: both, B: unix.F_SETFL, C: unix.O_NONBLOCK})
+	}
+	_, err := trips.make(calls)
+	for _, both := range s.made[:perCommand-len(s.spare)] {
+		pipe := [2]int{int(both[0]), int(both[1])}
+		if err == nil {
+			s.spare = append(s.spare, pipe)
+		} else if pipe[0] >= 0 {
+			trips.closeAll(pipe[:])
 		}
-		s.spare = append(s.spare, [2]int{r, w})
 	}
 }
 

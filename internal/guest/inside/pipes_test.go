@@ -12,9 +12,9 @@ func TestPipesAreLaidForTheNextCommand(t *testing.T) {
 	t.Parallel()
 	me := user{uint32(os.Getuid()), uint32(os.Getgid())}
 	s := &pipes{}
-	s.lay(me)
+	s.lay(&trips{}, me)
 	laid := slices.Clone(s.spare)
-	s.lay(me)
+	s.lay(&trips{}, me)
 	if len(laid) != perCommand || !slices.Equal(s.spare, laid) {
 		t.Fatalf("laid %v, then %v", laid, s.spare)
 	}
@@ -42,7 +42,7 @@ func TestPipesOfAnotherUserAreNotTaken(t *testing.T) {
 	needsRoot(t)
 	s := &pipes{}
 	one, other := user{1001, 1002}, user{1003, 1004}
-	s.lay(one)
+	s.lay(&trips{}, one)
 	laid := slices.Clone(s.spare)
 	r, w, err := s.take(other)
 	if err != nil || slices.Contains(laid, [2]int{r, w}) || len(s.spare) != perCommand {
@@ -53,7 +53,7 @@ func TestPipesOfAnotherUserAreNotTaken(t *testing.T) {
 		t.Errorf("it belongs to %d:%d: %v", stat.Uid, stat.Gid, err)
 	}
 	closeBoth(t, r, w)
-	s.lay(other)
+	s.lay(&trips{}, other)
 	for _, both := range s.spare {
 		if err := unix.Fstat(both[1], &stat); err != nil || stat.Uid != other.uid {
 			t.Errorf("what was laid belongs to %d: %v", stat.Uid, err)

@@ -16,14 +16,15 @@ import (
 // the kernel outside.
 type ends []uintptr
 
-// close closes them, but for the guest's own.
-func (l ends) close(own int) {
+// but are those that are not the guest's own, each once.
+func (l ends) but(own int) (others []int) {
 	for i, fd := range l {
 		if i > 0 && fd == l[i-1] || int(fd) == own { // a terminal's three are one
 			continue
 		}
-		_ = unix.Close(int(fd))
+		others = append(others, int(fd))
 	}
+	return others
 }
 
 // plumb makes the process's pipes or terminal. It returns the process's own
@@ -161,6 +162,8 @@ func closeFiles(files []*os.File) {
 func (p *process) close() {
 	closeFiles([]*os.File{p.in, p.out[0], p.out[1]})
 	if p.lane != nil {
-		p.lane.close()
+		for _, fd := range p.lane.drop() {
+			_ = unix.Close(fd)
+		}
 	}
 }

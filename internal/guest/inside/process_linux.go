@@ -19,6 +19,7 @@ import (
 // linux is the system in a sandbox.
 type linux struct {
 	e     *Engine
+	trips trips
 	trees trees
 	users users
 	pipes pipes
@@ -33,7 +34,8 @@ type linux struct {
 	births        map[*birth]bool
 	children      map[int]*command
 	alive         int
-	orphans       bool // there are children that are no command's
+	orphans       bool         // there are children that are no command's
+	ended         unix.Siginfo // of who looked for one
 }
 
 // process is a command's process with what the guest holds of it.
@@ -71,7 +73,9 @@ func newLinux(e *Engine, trees trees) (*linux, error) {
 
 // start implements system.
 func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) {
-	user, err := l.users.find(open.User)
+	names := candidates(open.Args[0], open.Env)
+	seen := l.trips.look(append([]string{l.users.name()}, names...))
+	user, err := l.users.findIn(&seen[0], open.User)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,14 +85,18 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 			return nil, nil, noFolder
 		}
 	}
-	path, code := lookPath(open.Args[0], open.Env)
+	path, code := choose(open.Args[0], names, seen[1:])
 	if code != 0 {
 		return nil, &wire.Exit{Code: code}, nil
 	}
 	p := &process{ended: make(chan struct{}), alive: true}
 	p.briefly(open)
 	theirs, err := l.plumb(p, open, user)
-	defer theirs.close(l.null)
+	if p.lane != nil {
+		p.lane.theirs = theirs.but(l.null) // closed when it is first looked after
+	} else {
+		defer func() { l.trips.closeAll(theirs.but(l.null)) }()
+	}
 	if err != nil {
 		p.close()
 		return nil, nil, err

@@ -18,25 +18,31 @@ import (
 // errNoFolder: there is no such folder to start a command in.
 var errNoFolder = errors.New("the working folder does not exist")
 
-// lookPath finds the program, or gives the exit code that a shell would.
-func lookPath(name string, env []string) (path string, code int) {
+// candidates are the files that may be a program, in the order in which they count.
+// One that is named with its folder is that one.
+func candidates(name string, env []string) (names []string) {
+	if name == "" || strings.Contains(name, "/") {
+		return nil
+	}
+	for _, dir := range filepath.SplitList(lookEnv(env, "PATH")) {
+		if filepath.IsAbs(dir) {
+			names = append(names, filepath.Join(dir, name))
+		}
+	}
+	return names
+}
+
+// choose finds the program among its candidates as they were seen, or gives the
+// exit code that a shell would.
+func choose(name string, names []string, seen []unix.Stat_t) (path string, code int) {
 	if strings.Contains(name, "/") {
 		return name, 0
 	}
-	if name == "" {
-		return "", 127
-	}
 	code = 127
-	for _, dir := range filepath.SplitList(lookEnv(env, "PATH")) {
-		if !filepath.IsAbs(dir) {
+	for i, candidate := range names {
+		if mode := seen[i].Mode; mode == 0 || mode&unix.S_IFMT == unix.S_IFDIR {
 			continue
-		}
-		candidate := filepath.Join(dir, name)
-		info, err := os.Stat(candidate)
-		if err != nil || info.IsDir() {
-			continue
-		}
-		if info.Mode()&0o111 != 0 {
+		} else if mode&0o111 != 0 {
 			return candidate, 0
 		}
 		code = 126
@@ -69,11 +75,23 @@ type users struct {
 	own  *user // the guest's
 }
 
+// name is the file's.
+func (l *users) name() string { return cmp.Or(l.file, "/etc/passwd") }
+
 // find finds a user by name or number, or "uid:gid".
 func (l *users) find(name string) (user, error) {
+	var now unix.Stat_t
+	if err := unix.Stat(l.name(), &now); err != nil {
+		now = unix.Stat_t{}
+	}
+	return l.findIn(&now, name)
+}
+
+// findIn is find where the file was seen just now.
+func (l *users) findIn(now *unix.Stat_t, name string) (user, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u, err := l.parse(name)
+	u, err := l.parse(now, name)
 	if err != nil {
 		return user{}, err
 	}
@@ -87,7 +105,7 @@ func (l *users) find(name string) (user, error) {
 	return u, nil
 }
 
-func (l *users) parse(name string) (user, error) {
+func (l *users) parse(now *unix.Stat_t, name string) (user, error) {
 	first, second, pair := strings.Cut(name, ":")
 	if uid, err := strconv.ParseUint(first, 10, 31); err == nil {
 		gid := uid
@@ -95,19 +113,19 @@ func (l *users) parse(name string) (user, error) {
 			if gid, err = strconv.ParseUint(second, 10, 31); err != nil {
 				return user{}, invalid("the group is not a number: " + second)
 			}
-		} else if u, ok := l.entry(func(fields []string) bool { return fields[2] == first }); ok {
+		} else if u, ok := l.entry(now, func(fields []string) bool { return fields[2] == first }); ok {
 			return u, nil
 		}
 		return user{uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	if u, ok := l.entry(func(fields []string) bool { return fields[0] == name }); ok {
+	if u, ok := l.entry(now, func(fields []string) bool { return fields[0] == name }); ok {
 		return u, nil
 	}
 	return user{}, invalid("the image has no such user: " + name)
 }
 
-func (l *users) entry(match func(fields []string) bool) (user, bool) {
-	if err := l.read(); err != nil {
+func (l *users) entry(now *unix.Stat_t, match func(fields []string) bool) (user, bool) {
+	if err := l.read(*now); err != nil {
 		return user{}, false
 	}
 	for line := range strings.Lines(l.list) {
@@ -125,17 +143,15 @@ func (l *users) entry(match func(fields []string) bool) (user, bool) {
 }
 
 // read has the list be what it is now.
-func (l *users) read() error {
-	name := cmp.Or(l.file, "/etc/passwd")
-	var now unix.Stat_t
-	if err := unix.Stat(name, &now); err != nil {
-		return err
+func (l *users) read(now unix.Stat_t) error {
+	if now.Mode == 0 {
+		return unix.ENOENT
 	}
 	now.Atim = unix.Timespec{} // reading moves it
 	if l.list != "" && now == l.seen {
 		return nil
 	}
-	body, err := readSmall(name)
+	body, err := readSmall(l.name())
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/aurea-dev/aurea/internal/guest/trip"
 )
 
 // The Go library starts a program with a pipe for what goes wrong, takes the
@@ -27,9 +29,6 @@ type cloneArgs struct {
 	cgroup       uint64
 }
 
-// step is a system call that a child makes.
-type step struct{ number, a, b, c uintptr }
-
 // report is what a child and the kernel say: the step at which the child gave up,
 // and why, and its descriptor. It also holds what the steps have the addresses of,
 // which so lies where it stays.
@@ -41,17 +40,17 @@ type report struct {
 	argv, envv   []*byte
 }
 
-// vforkRun starts a child that makes the steps, and returns when it has become
-// another program, or has given up.
-func vforkRun(args *cloneArgs, steps *step, count uintptr, says *report) (pid int, errno uintptr)
+// vforkRun starts a child that makes the steps, together if that is not 0, and
+// returns when it has become another program, or has given up.
+func vforkRun(args *cloneArgs, steps *trip.Call, count, together uintptr, says *report) (pid int, errno uintptr)
 
 // vforkWait is vforkRun that lets the guest's other goroutines run on, however long
 // it takes.
 //
 //go:nosplit
-func vforkWait(args *cloneArgs, steps *step, count uintptr, says *report) (pid int, errno uintptr) {
+func vforkWait(args *cloneArgs, steps *trip.Call, count, together uintptr, says *report) (pid int, errno uintptr) {
 	entersyscall()
-	pid, errno = vforkRun(args, steps, count, says)
+	pid, errno = vforkRun(args, steps, count, together, says)
 	exitsyscall()
 	return pid, errno
 }
@@ -72,7 +71,7 @@ func exitsyscall()
 // It waits for as long as the child does to become the program, which for a pipe by
 // a program's name is for ever: b tells others the child's number meanwhile. With a
 // number it returns an error of a child that gave up and is to be collected.
-func vfork(path string, args []string, attr *syscall.ProcAttr, b *birth) (pid int, err error) {
+func (s *trips) vfork(path string, args []string, attr *syscall.ProcAttr, b *birth) (pid int, err error) {
 	const none = ^uintptr(0)
 	says := &report{step: none, birth: b}
 	if says.dir, err = unix.BytePtrFromString(attr.Dir); err != nil {
@@ -91,9 +90,13 @@ func vfork(path string, args []string, attr *syscall.ProcAttr, b *birth) (pid in
 	steps := stepsBefore(attr)
 	folder := uintptr(len(steps))
 	steps = append(steps,
-		step{unix.SYS_CHDIR, uintptr(unsafe.Pointer(says.dir)), 0, 0},
-		step{unix.SYS_EXECVE, uintptr(unsafe.Pointer(says.program)), uintptr(unsafe.Pointer(&says.argv[0])), uintptr(unsafe.Pointer(&says.envv[0]))})
-	pid, errno := vforkWait(clone, &steps[0], uintptr(len(steps)), says)
+		trip.Call{Number: unix.SYS_CHDIR, A: uintptr(unsafe.Pointer(says.dir))},
+		trip.Call{Number: unix.SYS_EXECVE, A: uintptr(unsafe.Pointer(says.program)), B: uintptr(unsafe.Pointer(&says.argv[0])), C: uintptr(unsafe.Pointer(&says.envv[0]))})
+	var together uintptr
+	if s.there.Load() {
+		together = 1
+	}
+	pid, errno := vforkWait(clone, &steps[0], uintptr(len(steps)), together, says)
 	runtime.KeepAlive(says) // the steps have addresses only
 	runtime.KeepAlive(attr)
 	if errno != 0 {
@@ -134,29 +137,29 @@ func cloneOf(sys *syscall.SysProcAttr, says *report) *cloneArgs {
 
 // stepsBefore are those that make a child what it is to be, before it goes to its
 // folder.
-func stepsBefore(attr *syscall.ProcAttr) []step {
+func stepsBefore(attr *syscall.ProcAttr) []trip.Call {
 	sys, groups := attr.Sys, attr.Sys.Credential.Groups
-	steps := make([]step, 0, 12)
+	steps := make([]trip.Call, 0, 12)
 	if sys.Setsid {
-		steps = append(steps, step{unix.SYS_SETSID, 0, 0, 0})
+		steps = append(steps, trip.Call{Number: unix.SYS_SETSID})
 	}
 	if !sys.Credential.NoSetGroups {
 		var list uintptr
 		if len(groups) > 0 {
 			list = uintptr(unsafe.Pointer(&groups[0]))
 		}
-		steps = append(steps, step{unix.SYS_SETGROUPS, uintptr(len(groups)), list, 0})
+		steps = append(steps, trip.Call{Number: unix.SYS_SETGROUPS, A: uintptr(len(groups)), B: list})
 	}
 	steps = append(steps,
-		step{unix.SYS_SETGID, uintptr(sys.Credential.Gid), 0, 0},
-		step{unix.SYS_SETUID, uintptr(sys.Credential.Uid), 0, 0})
+		trip.Call{Number: unix.SYS_SETGID, A: uintptr(sys.Credential.Gid)},
+		trip.Call{Number: unix.SYS_SETUID, A: uintptr(sys.Credential.Uid)})
 	for i, fd := range attr.Files {
-		steps = append(steps, step{unix.SYS_DUP3, fd, uintptr(i), 0})
+		steps = append(steps, trip.Call{Number: unix.SYS_DUP3, A: fd, B: uintptr(i)})
 	}
 	if sys.Setctty {
-		steps = append(steps, step{unix.SYS_IOCTL, uintptr(sys.Ctty), unix.TIOCSCTTY, 1})
+		steps = append(steps, trip.Call{Number: unix.SYS_IOCTL, A: uintptr(sys.Ctty), B: unix.TIOCSCTTY, C: 1})
 	}
 	// A child that never becomes its program would keep what others wait to be
 	// closed.
-	return append(steps, step{unix.SYS_CLOSE_RANGE, uintptr(len(attr.Files)), ^uintptr(0) >> 32, 0})
+	return append(steps, trip.Call{Number: unix.SYS_CLOSE_RANGE, A: uintptr(len(attr.Files)), B: ^uintptr(0) >> 32})
 }

@@ -7,6 +7,6 @@ import "syscall"
 // canVfork says that vfork is not there.
 const canVfork = false
 
-func vfork(path string, args []string, attr *syscall.ProcAttr, _ *birth) (pid int, err error) {
+func (*trips) vfork(path string, args []string, attr *syscall.ProcAttr, _ *birth) (pid int, err error) {
 	return syscall.ForkExec(path, args, attr)
 }

@@ -28,7 +28,7 @@ func vforked(t *testing.T, dir, path string, args ...string) (said string, statu
 	defer unix.Close(null)
 	pidfd := -1
 	b := &birth{}
-	pid, err := vfork(path, args, &syscall.ProcAttr{
+	pid, err := (&trips{}).vfork(path, args, &syscall.ProcAttr{
 		Dir: dir, Env: []string{"A=b c", "PATH=/usr/bin:/bin"}, Files: []uintptr{uintptr(null), w.Fd(), w.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, PidFD: &pidfd},
 	}, b)
