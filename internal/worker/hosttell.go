@@ -69,7 +69,8 @@ func (h *hosted) sayDue(now time.Time) {
 	}
 	h.untold = append(h.untold, h.later[:n]...)
 	if h.later = slices.Clone(h.later[n:]); len(h.later) > 0 {
-		time.AfterFunc(h.later[0].due.Sub(now), func() { h.sayDue(time.Now()) })
+		// Not when the next one is due: then each would be told by itself.
+		time.AfterFunc(again, func() { h.sayDue(time.Now()) })
 	}
 	wake(h.news)
 }
