@@ -9,7 +9,7 @@ TEXT ·vforkRun(SB), NOSPLIT, $0-56
 	MOVQ args+0(FP), DI
 	MOVQ steps+8(FP), R12
 	MOVQ count+16(FP), R13
-	MOVQ together+24(FP), R14
+	MOVQ together+24(FP), R9
 	MOVQ says+32(FP), R8
 	MOVQ $88, SI  // the size of cloneArgs
 	MOVQ $435, AX // clone3
@@ -30,7 +30,7 @@ refused:
 
 child:
 	XORQ  BX, BX
-	TESTQ R14, R14
+	TESTQ R9, R9
 	JZ    next
 	MOVQ  R12, DI
 	MOVQ  R13, SI
