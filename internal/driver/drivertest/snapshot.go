@@ -258,6 +258,9 @@ func tornSnapshots(r *rig) {
 		r.Fatal(files, err)
 	}
 	for _, f := range files {
+		if f.IsDir() {
+			continue // what others have too
+		}
 		path := filepath.Join(where, f.Name())
 		whole, err := os.ReadFile(path)
 		if err != nil {

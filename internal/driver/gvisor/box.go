@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +22,10 @@ type Box struct {
 	handle sandbox.Handle
 	state  state
 	image  [2]string // its name and its digest
+	root   string    // the image's file
+	env    []string  // the image's; nil where it is not known
+	kept   string    // where sentries and guests are kept
+	log    *slog.Logger
 	sentry *hostProcess
 	group  *cgroup.Group
 	memory *cgroup.OOMWatch // nil where the host's kernel sees to it
@@ -70,6 +75,10 @@ func (d *Driver) connect(ctx context.Context, r record, made spawn.Made) (*Box, 
 		handle: r.Handle,
 		state:  r.State,
 		image:  [2]string{r.State.Image, r.State.Digest},
+		root:   r.Root,
+		env:    r.ImageEnv,
+		kept:   d.config.StateDir,
+		log:    d.config.Logger,
 		sentry: sentry,
 		group:  group,
 		memory: memory,

@@ -15,9 +15,12 @@ import (
 )
 
 // writeBox writes everything of a sandbox that comes before its processes.
-func writeBox(dir, guest string, r record) error {
+func writeBox(dir, guest string, r *record) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the sandbox's folder: %w", err)
+	}
+	if own := filepath.Join(dir, imageLink); r.restore != "" && os.Link(r.Root, own) == nil {
+		r.Root = own // the snapshot may go before the sandbox does
 	}
 	if err := writeJSON(filepath.Join(dir, roster.RecordName), r); err != nil {
 		return err

@@ -27,6 +27,7 @@
 //	  process.json     its process on the host, written by the spawner
 //	  pause            whether the sandbox is paused
 //	  run/, root/      gVisor's own
+//	  image.erofs      the image's file, where it goes on from a snapshot
 //	  panic.log        the sentry's warnings, and its last words
 //	panic/ID.log       last words that outlived their sandbox
 //
@@ -34,6 +35,6 @@
 //
 // A snapshot is gVisor's checkpoint, which holds the memory and what was written
 // over the image, with a manifest of ours that says of what it is, because gVisor
-// does not look. It goes on in a new sentry, with new FIFOs: the guest notices
-// nothing but a new session.
+// does not look, and with links to what it needs. It goes on in a new sentry, with
+// new FIFOs: the guest notices nothing but a new session.
 package gvisor

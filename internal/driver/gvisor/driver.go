@@ -56,7 +56,7 @@ type Driver struct {
 	config Config
 	boot   string
 	sentry string // its digest
-	guest  keptGuest
+	guest  string // its digest
 	groups *cgroup.Host
 	pool   *spawn.Pool
 	roster *roster.Roster[*Box]
@@ -186,14 +186,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	}
 	defer making.Finish()
 
-	image, err := d.config.Images.Resolve(ctx, spec.Image)
-	if err != nil {
-		return nil, fmt.Errorf("find the image: %w", err)
-	}
-	r, err := d.newRecord(spec, image)
-	if err == nil && spec.Restore != "" {
-		r, err = d.restoring(spec, r)
-	}
+	r, err := d.plan(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -212,9 +205,21 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec, report func(sand
 	return b, nil
 }
 
+// plan is the record of a sandbox that is to be made.
+func (d *Driver) plan(ctx context.Context, spec sandbox.Spec) (record, error) {
+	if spec.Restore != "" {
+		return d.restoring(ctx, spec)
+	}
+	image, err := d.config.Images.Resolve(ctx, spec.Image)
+	if err != nil {
+		return record{}, fmt.Errorf("find the image: %w", err)
+	}
+	return d.newRecord(spec, image)
+}
+
 // restoring is the record of a sandbox that goes on from a snapshot, once that was
 // found to be whole, and to fit.
-func (d *Driver) restoring(spec sandbox.Spec, r record) (record, error) {
+func (d *Driver) restoring(ctx context.Context, spec sandbox.Spec) (record, error) {
 	if !filepath.IsAbs(spec.Restore) {
 		return record{}, fault.Field("restore", "the folder of a snapshot must be an absolute path")
 	}
@@ -222,13 +227,25 @@ func (d *Driver) restoring(spec sandbox.Spec, r record) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	if err := m.fits(spec, r); err != nil {
+	if err := m.fits(spec); err != nil {
+		return record{}, err
+	}
+	image, err := d.imageOf(ctx, spec, m)
+	if err != nil {
+		return record{}, err
+	}
+	if err := d.keepOlder(spec.Restore, m); err != nil {
 		return record{}, err
 	}
 	if err := d.verify(spec.Restore, m); err != nil {
 		return record{}, err
 	}
+	r, err := d.newRecord(spec, image)
+	if err != nil {
+		return record{}, err
+	}
 	r.restore = spec.Restore
+	r.State.Sentry, r.State.Guest = m.Sentry, m.Guest
 	r.State.Created = m.Since // some of its commands may have ended long ago
 	err = r.encode()
 	return r, err
@@ -236,8 +253,8 @@ func (d *Driver) restoring(spec sandbox.Spec, r record) (record, error) {
 
 // make makes the sandbox's folder, has it started, and meets its guest.
 func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
-	dir := d.dir(r.Handle.ID)
-	if err := writeBox(dir, d.guest.image, r); err != nil {
+	dir, guest := d.dir(r.Handle.ID), keptGuest(d.config.StateDir, r.State.Guest)
+	if err := writeBox(dir, guest, &r); err != nil {
 		return nil, err
 	}
 	group, err := d.groups.Make(r.Handle.ID, d.hostLimits(r.Limits))
@@ -249,12 +266,12 @@ func (d *Driver) make(ctx context.Context, r record) (*Box, error) {
 			return nil, err
 		}
 	}
-	made, err := d.pool.Create(ctx, spawn.Create{
+	made, err := d.spawn(ctx, r.State.Sentry, spawn.Create{
 		ID:       sentryID,
 		Bundle:   dir,
 		Root:     filepath.Join(dir, "run"),
 		Image:    r.Root,
-		Guest:    d.guest.image,
+		Guest:    guest,
 		Disk:     r.Limits.Disk,
 		Groups:   spawn.Groups(group.Join()),
 		Memory:   r.Limits.Memory,

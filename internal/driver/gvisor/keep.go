@@ -20,6 +20,8 @@ import (
 // sentryName is what a kept sentry is called, in a folder named by its digest.
 const sentryName = "aurea-sentry"
 
+func keptSentry(state, digest string) string { return filepath.Join(state, digest, sentryName) }
+
 // keepSentry links or copies the sentry into the state folder, under its digest, and
 // returns where it is. Sandboxes are made from that one: the file that we were
 // given may be replaced by an upgrade while they live, and each handle says of
@@ -33,7 +35,7 @@ func keepSentry(state, from string) (path, digest string, err error) {
 	if digest, err = digestOf(f); err != nil {
 		return "", "", err
 	}
-	path = filepath.Join(state, digest, sentryName)
+	path = keptSentry(state, digest)
 	if kept, err := os.Open(path); err == nil {
 		found, err := digestOf(kept)
 		_ = kept.Close()
@@ -88,30 +90,33 @@ func digestOf(r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// guestName is what the guest is called in its image.
-const guestName = "guest"
+// guestName is what the guest is called in its image, and guestFile that image:
+// apart from the roots, which are large, so that another guest does not mean
+// other roots.
+const (
+	guestName = "guest"
+	guestFile = guestName + ".erofs"
+)
 
-// keptGuest is the guest in an image of its own: apart from the roots, which
-// are large, so that another guest does not mean other roots.
-type keptGuest struct{ image, digest string }
+func keptGuest(state, digest string) string { return filepath.Join(state, digest, guestFile) }
 
 // keepGuest writes the guest's image into the state folder, under the guest's
 // digest, unless it is there.
-func keepGuest(state, from string) (keptGuest, error) {
+func keepGuest(state, from string) (digest string, err error) {
 	body, err := os.ReadFile(from)
 	if err != nil {
-		return keptGuest{}, fmt.Errorf("read the guest: %w", err)
+		return "", fmt.Errorf("read the guest: %w", err)
 	}
 	sum := sha256.Sum256(body)
-	kept := keptGuest{digest: hex.EncodeToString(sum[:])}
-	kept.image = filepath.Join(state, kept.digest, guestName+".erofs")
-	if err := os.MkdirAll(filepath.Dir(kept.image), 0o755); err != nil {
-		return keptGuest{}, fmt.Errorf("keep the guest: %w", err)
+	digest = hex.EncodeToString(sum[:])
+	image := keptGuest(state, digest)
+	if err := os.MkdirAll(filepath.Dir(image), 0o755); err != nil {
+		return "", fmt.Errorf("keep the guest: %w", err)
 	}
-	if err := writeGuest(body, kept.image); err != nil {
-		return keptGuest{}, fmt.Errorf("keep the guest: %w", err)
+	if err := writeGuest(body, image); err != nil {
+		return "", fmt.Errorf("keep the guest: %w", err)
 	}
-	return kept, nil
+	return digest, nil
 }
 
 // writeGuest writes the image aside and renames it, unless what has the name is
@@ -147,7 +152,7 @@ func writeGuest(body []byte, to string) error {
 
 // sweepKept removes the kept binaries that no sandbox is of any more.
 func (d *Driver) sweepKept() {
-	used := []string{d.sentry, d.guest.digest}
+	used := []string{d.sentry, d.guest}
 	folders, err := filepath.Glob(filepath.Join(d.config.StateDir, "box", "*"))
 	for _, dir := range folders {
 		r, readErr := readRecord(dir)

@@ -36,11 +36,14 @@ type manifest struct {
 	Taken      time.Time `json:"taken"`
 	// Sentry, Guest and Image are digests: what was saved goes on only with the
 	// same.
-	Sentry string         `json:"sentry"`
-	Guest  string         `json:"guest"`
-	Image  string         `json:"image"`
-	Limits sandbox.Limits `json:"limits"`
-	Files  []savedFile    `json:"files"`
+	Sentry string `json:"sentry"`
+	Guest  string `json:"guest"`
+	Image  string `json:"image"`
+	// ImageName and Env are the image's.
+	ImageName string         `json:"image_name,omitempty"`
+	Env       []string       `json:"env,omitempty"`
+	Limits    sandbox.Limits `json:"limits"`
+	Files     []savedFile    `json:"files"`
 }
 
 type savedFile struct {
@@ -54,6 +57,7 @@ func (b *Box) manifest(generation int64) manifest {
 		Version: manifestVersion, Generation: generation, Sandbox: b.ID,
 		Since: b.state.Created, Taken: time.Now(),
 		Sentry: b.state.Sentry, Guest: b.state.Guest, Image: b.state.Digest,
+		ImageName: b.state.Image, Env: b.env,
 		Limits: b.Enforced(),
 	}
 }
@@ -177,15 +181,11 @@ func mismatch(format string, args ...any) error {
 }
 
 // fits refuses a snapshot that cannot go on as what is asked for.
-func (m manifest) fits(spec sandbox.Spec, r record) error {
+func (m manifest) fits(spec sandbox.Spec) error {
 	saved, asked := m.Limits, spec.Limits
 	switch {
 	case spec.Generation != 0 && spec.Generation != m.Generation:
 		return mismatch("it is of generation %d, and not of %d", m.Generation, spec.Generation)
-	case m.Sentry != r.State.Sentry || m.Guest != r.State.Guest:
-		return mismatch("it was taken by another release")
-	case m.Image != r.State.Digest:
-		return mismatch("it was taken over another image")
 	case saved.Disk != asked.Disk || saved.Processes != asked.Processes || saved.OpenFiles != asked.OpenFiles,
 		(saved.Memory > 0) != (asked.Memory > 0), wholeCPUs(saved.MilliCPU) != wholeCPUs(asked.MilliCPU):
 		return mismatch("it was taken under other limits: %+v", saved)

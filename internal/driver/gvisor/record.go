@@ -20,9 +20,10 @@ type record struct {
 	State  state          `json:"-"`
 	// Root is the image's file.
 	Root string `json:"root"`
-	// Env is the image's, with the sandbox's laid over it.
-	Env    map[string]string `json:"env,omitempty"`
-	Limits sandbox.Limits    `json:"limits"`
+	// ImageEnv is the image's, never nil, and Env with the sandbox's laid over it.
+	ImageEnv []string          `json:"image_env"`
+	Env      map[string]string `json:"env,omitempty"`
+	Limits   sandbox.Limits    `json:"limits"`
 	// Groups is where the sandbox's control groups are, or will be.
 	Groups cgroup.Paths `json:"groups,omitempty"`
 	// background and restore are how it is made; they are of no use to who
@@ -48,7 +49,7 @@ type state struct {
 }
 
 func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, error) {
-	s := state{Boot: d.boot, Created: time.Now(), Labels: spec.Labels, Image: image.Name, Digest: image.Digest, Sentry: d.sentry, Guest: d.guest.digest}
+	s := state{Boot: d.boot, Created: time.Now(), Labels: spec.Labels, Image: image.Name, Digest: image.Digest, Sentry: d.sentry, Guest: d.guest}
 	env := map[string]string{}
 	for _, entry := range image.Env {
 		// Who code is, and where it is at home, is not the image's to say.
@@ -66,6 +67,8 @@ func (d *Driver) newRecord(spec sandbox.Spec, image sandbox.Image) (record, erro
 		Env:    env,
 		Limits: spec.Limits,
 		Groups: d.groups.Places(spec.ID),
+
+		ImageEnv: append([]string{}, image.Env...),
 
 		background: spec.Background,
 	}

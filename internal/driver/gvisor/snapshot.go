@@ -55,6 +55,7 @@ func (b *Box) snapshot(ctx context.Context, folder string, o sandbox.SnapshotOpt
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}
+	b.along(folder)
 	m := b.manifest(o.Generation)
 	if err := m.seal(ctx, folder, b.verified); err != nil {
 		return sandbox.Snapshot{}, err
