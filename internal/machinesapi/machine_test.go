@@ -358,7 +358,6 @@ func TestMetadataCordonAndLease(t *testing.T) {
 		{"POST", "/signal", `{"signal":"SIGUSR1"}`},
 		{"POST", "/lease", ""},
 		{"DELETE", "/lease", ""},
-		{"POST", "/metadata/k", `{"value":""}`},
 		{"POST", "", `{"config":{"image":"x"}}`},
 		{"DELETE", "", ""},
 	} {
@@ -366,6 +365,8 @@ func TestMetadataCordonAndLease(t *testing.T) {
 			t.Errorf("%s %s: %s", call.method, call.path, e)
 		}
 	}
+	s.admin("POST", at+"/metadata/k", `{"value":"v"}`).into(204, nil)
+	s.admin("DELETE", at+"/metadata/k", "").into(204, nil)
 	var again struct{ Nonce string }
 	s.admin("GET", at+"/lease", "").into(200, &again)
 	if again.Nonce != "" {

@@ -205,9 +205,10 @@ func (k *Machinist) WaitMachine(ctx context.Context, ref machine.Ref, state mach
 	}
 }
 
-// SetMetadata sets a value of a machine's metadata, or removes it with nil.
+// SetMetadata sets a value of a machine's metadata, or removes it with nil. It
+// needs no lease: clients of this shape hold one and have no way to say so here.
 func (k *Machinist) SetMetadata(ctx context.Context, ref machine.Ref, key string, value *string) error {
-	_, err := k.alter(ctx, ref, event.MachineUpdated, func(m *machine.Machine) error {
+	_, err := k.alter(ctx, ref, k.there, event.MachineUpdated, func(m *machine.Machine) error {
 		c, err := machine.ReadConfig(m.Config)
 		if err != nil {
 			return err
@@ -230,17 +231,20 @@ func (k *Machinist) SetMetadata(ctx context.Context, ref machine.Ref, key string
 
 // Cordon takes a machine out of what is routed to by itself, or puts it back.
 func (k *Machinist) Cordon(ctx context.Context, ref machine.Ref, cordoned bool) error {
-	_, err := k.alter(ctx, ref, event.MachineUpdated, func(m *machine.Machine) error {
+	_, err := k.alter(ctx, ref, k.open, event.MachineUpdated, func(m *machine.Machine) error {
 		m.Cordoned = cordoned
 		return nil
 	})
 	return err
 }
 
-// alter changes a machine of the caller, unless another holds a lease on it.
-func (k *Machinist) alter(ctx context.Context, ref machine.Ref, t event.Type, change func(m *machine.Machine) error) (m machine.Machine, err error) {
+// finding returns a machine of the caller, or says why it may not be changed.
+type finding func(ctx context.Context, tx store.Tx, ref machine.Ref) (machine.Machine, error)
+
+// alter changes a machine that is found.
+func (k *Machinist) alter(ctx context.Context, ref machine.Ref, found finding, t event.Type, change func(m *machine.Machine) error) (m machine.Machine, err error) {
 	err = k.Store.Update(ctx, func(tx store.Tx) error {
-		if m, err = k.open(ctx, tx, ref); err != nil {
+		if m, err = found(ctx, tx, ref); err != nil {
 			return err
 		}
 		return k.put(ctx, tx, &m, t, change)
@@ -249,14 +253,22 @@ func (k *Machinist) alter(ctx context.Context, ref machine.Ref, t event.Type, ch
 	return m, err
 }
 
-// open returns a machine of the caller that may be changed.
-func (k *Machinist) open(ctx context.Context, tx store.Tx, ref machine.Ref) (machine.Machine, error) {
+// there returns a machine of the caller that is not destroyed.
+func (k *Machinist) there(ctx context.Context, tx store.Tx, ref machine.Ref) (machine.Machine, error) {
 	m, err := find(ctx, tx, ref)
+	if err == nil && !m.Open() {
+		err = notFound(ref.ID)
+	}
+	return m, err
+}
+
+// open returns a machine of the caller that may be changed: nobody else holds a
+// lease on it.
+func (k *Machinist) open(ctx context.Context, tx store.Tx, ref machine.Ref) (machine.Machine, error) {
+	m, err := k.there(ctx, tx, ref)
 	switch {
 	case err != nil:
 		return m, err
-	case !m.Open():
-		return m, notFound(ref.ID)
 	case m.Lease.Held(k.Now()) && m.Lease.Nonce != ref.Nonce:
 		return m, fault.New(fault.Conflict, "machine ID %s lease currently held by %s, expires at %s", m.ID, m.Lease.Owner, m.Lease.ExpiresAt.Format(time.RFC3339)).
 			WithCode("lease_held")
@@ -292,7 +304,7 @@ func (k *Machinist) TakeLease(ctx context.Context, ref machine.Ref, ttl time.Dur
 	if len(description) > most {
 		return machine.Lease{}, fault.Field("description", "is longer than %d bytes", most)
 	}
-	m, err := k.alter(ctx, ref, event.MachineLeased, func(m *machine.Machine) error {
+	m, err := k.alter(ctx, ref, k.open, event.MachineLeased, func(m *machine.Machine) error {
 		now := k.Now().UTC().Truncate(time.Second)
 		if !m.Lease.Held(now) {
 			m.Lease = machine.Lease{Nonce: machine.NewNonce(), Owner: c.ID, Version: machine.NewInstance()}
@@ -308,7 +320,7 @@ func (k *Machinist) TakeLease(ctx context.Context, ref machine.Ref, ttl time.Dur
 
 // ReleaseLease gives a machine back.
 func (k *Machinist) ReleaseLease(ctx context.Context, ref machine.Ref) error {
-	_, err := k.alter(ctx, ref, event.MachineLeased, func(m *machine.Machine) error {
+	_, err := k.alter(ctx, ref, k.open, event.MachineLeased, func(m *machine.Machine) error {
 		m.Lease = machine.Lease{}
 		return nil
 	})
