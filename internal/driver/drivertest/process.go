@@ -34,7 +34,8 @@ func processChecks() []check {
 		{"Wait may be called many times and gives the same Exit", waitMany},
 		{"a ctx bounds Wait and never the process", waitCtx},
 		{"a grandchild that holds the pipe does not hold up Wait", grandchild},
-		{"what a grandchild writes after the end is dropped", afterTheEnd},
+		{"a grandchild that holds the terminal does not hold up the end of the output", grandchildOfTerminal},
+		{"what a grandchild writes after the end is dropped, and it can go on", afterTheEnd},
 		{"signal 9 with tree ends the process and all of its descendants", killTree},
 		{"signal 9 with tree is idempotent", killTwice},
 		{"signal 9 with tree hits no other command, also after the end", killEnded},
@@ -63,8 +64,8 @@ func missingProgram(r *rig) {
 	b := r.box()
 	spec := r.sh("")
 	spec.Command = []string{"/no/such/program"}
-	if exit, _ := r.run(b, spec); exit.Code != 127 {
-		r.Errorf("exit %+v, want code 127", exit)
+	if exit, out := r.run(b, spec); exit.Code != 127 || !strings.Contains(out.stderr, "/no/such/program") {
+		r.Errorf("exit %+v after %q, want code 127 and a word about it", exit, out)
 	}
 	r.say(b, "true")
 }
@@ -76,8 +77,8 @@ func notExecutable(r *rig) {
 	}
 	spec := r.sh("")
 	spec.Command = []string{"/workspace/plain"}
-	if exit, _ := r.run(b, spec); exit.Code != 126 {
-		r.Errorf("exit %+v, want code 126", exit)
+	if exit, out := r.run(b, spec); exit.Code != 126 || !strings.Contains(out.stderr, "/workspace/plain") {
+		r.Errorf("exit %+v after %q, want code 126 and a word about it", exit, out)
 	}
 }
 
@@ -232,16 +233,33 @@ func grandchild(r *rig) {
 
 func afterTheEnd(r *rig) {
 	b := r.box()
-	p := r.exec(b, r.sh("sleep 0.2 && echo x > late.txt && echo late & echo parent; exit 7"))
-	r.wait(p)
-	r.eventually("the grandchild gets to writing", func() bool { return b.Get(r.ctx, "/workspace/late.txt", io.Discard) == nil })
-	r.say(b, "true")
-	again, err := b.Attach(r.ctx, p.ID(), sandbox.Offsets{})
-	if err != nil {
-		r.Fatalf("attach: %v", err)
+	for name, first := range map[string]string{"at-once": "", "after-a-while": "sleep 0.1; "} {
+		p := r.exec(b, r.sh("sleep 0.2 && echo late && echo x > "+name+" & "+first+"echo parent; exit 7"))
+		r.wait(p)
+		r.eventually("the grandchild goes on behind its word", func() bool { return b.Get(r.ctx, "/workspace/"+name, io.Discard) == nil })
+		r.say(b, "true")
+		again, err := b.Attach(r.ctx, p.ID(), sandbox.Offsets{})
+		if err != nil {
+			r.Fatalf("attach: %v", err)
+		}
+		for _, reader := range []sandbox.Process{p, again} {
+			r.wantText("output", r.collect(reader, sandbox.Offsets{}).stdout, "parent\n")
+		}
 	}
-	for _, reader := range []sandbox.Process{p, again} {
-		r.wantText("output", r.collect(reader, sandbox.Offsets{}).stdout, "parent\n")
+}
+
+func grandchildOfTerminal(r *rig) {
+	r.need(r.d.Capabilities().TTY, "a terminal")
+	b := r.box()
+	spec := r.sh("sleep 100000 & echo parent; exit 7")
+	spec.TTY = true
+	p := r.exec(b, spec)
+	if exit := r.wait(p); exit.Code != 7 {
+		r.Errorf("exit %+v, want code 7", exit)
+	}
+	r.wantText("output", strings.TrimSpace(r.collect(p, sandbox.Offsets{}).stdout), "parent")
+	if err := p.Signal(r.ctx, sigKill, true); err != nil {
+		r.Errorf("kill what is left: %v", err)
 	}
 }
 

@@ -30,6 +30,7 @@ type lane struct {
 	pidfd  int
 	out    [2]int  // the guest's ends of its pipes; -1 without
 	ended  [2]bool // nothing more will come of them
+	held   [2]bool // and others have the other ends
 	theirs []int   // the other ends, until they are closed
 
 	polled [3]unix.PollFd
@@ -61,6 +62,7 @@ func (l *linux) hurry(c *command, p *process, user user, attr *syscall.SysProcAt
 	}
 	if over {
 		p.tidy = func() {
+			n.leaveTo(&l.left)
 			l.leave(p, n, collected, attr, planted)
 			l.pipes.lay(&l.trips, user)
 		}
@@ -113,6 +115,7 @@ func (l *linux) watchBriefly(c *command, p *process, n *lane) (collected, over b
 			return collected, false
 		}
 		if ready.none {
+			n.held = [2]bool{!n.ended[0], !n.ended[1]}
 			n.ended = [2]bool{true, true}
 		}
 		for i, events := range ready.out {

@@ -63,6 +63,7 @@ func (c *command) start(ch *channel, open wire.Open) {
 	ch.outcome = &wire.Opened{TTY: c.tty, Stdin: c.stdin}
 	if exit != nil { // there was nothing to start
 		c.end(*exit)
+		c.complain(exit.Code, open.Args[0])
 		for _, s := range c.streams {
 			s.closed = true
 		}
@@ -75,6 +76,33 @@ func (c *command) start(ch *channel, open wire.Open) {
 	if !c.brief(p) {
 		p.serve(c)
 	}
+}
+
+// The exit codes of programs that cannot be started, as shells have them.
+const (
+	notRun   = 126
+	notFound = 127
+)
+
+// complain says what a shell would say of a program that cannot be started. The
+// engine's mu is held.
+func (c *command) complain(code int, program string) {
+	const longest = 256
+	program = program[:min(len(program), longest)]
+	var words string
+	switch code {
+	case notFound:
+		words = "aurea: " + program + ": there is no such program"
+	case notRun:
+		words = "aurea: " + program + ": it cannot be run"
+	default:
+		return
+	}
+	to, end := c.streams[1], "\n"
+	if c.tty {
+		to, end = c.streams[0], "\r\n"
+	}
+	to.held = append(to.held, words+end...)
 }
 
 // brief reports whether the command was over in a moment: then its start, its

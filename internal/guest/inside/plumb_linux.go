@@ -68,12 +68,16 @@ func (p *process) plumbInput(user user) (uintptr, error) {
 }
 
 func (p *process) plumbTTY(open wire.Open, user user) (ends, error) {
-	master, slave, err := pty.Open()
+	blocking, slave, err := pty.Open()
+	if err != nil {
+		return nil, fmt.Errorf("open a terminal: %w", err)
+	}
+	defer func() { _ = slave.Close() }()
+	master, err := again(blocking)
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
 	p.tty, p.in, p.out[0] = master, master, master
-	defer func() { _ = slave.Close() }()
 	fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 0) // Fd also makes it block, as programs expect
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
@@ -94,6 +98,33 @@ func (p *process) plumbTTY(open wire.Open, user user) (ends, error) {
 		}
 	}
 	return theirs, nil
+}
+
+// again makes a file that blocks one that the poller waits for: else whoever reads
+// it could not be woken.
+func again(f *os.File) (*os.File, error) {
+	defer func() { _ = f.Close() }()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return file(fd, f.Name())
+}
+
+// winsize tells a terminal its size. It leaves the file one that does not block,
+// which asking it for its descriptor would not.
+func winsize(f *os.File, cols, rows uint16) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	if err := conn.Control(func(fd uintptr) {
+		set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: cols, Row: rows})
+	}); err != nil {
+		return err
+	}
+	return set
 }
 
 // endOfInput is the character that ends a terminal's input.

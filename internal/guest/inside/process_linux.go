@@ -10,7 +10,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
 	"github.com/aurea-dev/aurea/internal/guest/wire"
@@ -23,6 +22,7 @@ type linux struct {
 	trees trees
 	users users
 	pipes pipes
+	left  leftovers
 	null  int  // where those read from who get no input
 	bare  bool // no groups are to be given up in a child
 	lean  bool // commands are started by vfork
@@ -48,6 +48,7 @@ type process struct {
 	lane  *lane         // while it is brief; nil without
 	brief func() bool   // watches it for that moment and reports whether it is over; nil without
 	tidy  func()        // what is left to do when that was told; nil without
+	left  *leftovers
 
 	mu    sync.Mutex
 	alive bool // not reaped, so the pid is its own
@@ -89,7 +90,7 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 	if code != 0 {
 		return nil, &wire.Exit{Code: code}, nil
 	}
-	p := &process{ended: make(chan struct{}), alive: true}
+	p := &process{ended: make(chan struct{}), alive: true, left: &l.left}
 	p.briefly(open)
 	theirs, err := l.plumb(p, open, user)
 	if p.lane != nil {
@@ -149,15 +150,15 @@ func (l *linux) start(c *command, open wire.Open) (*process, *wire.Exit, error) 
 func exitCode(err error) int {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		return 127
+		return notFound
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		return 0
 	}
-	return 126
+	return notRun
 }
 
 func (p *process) resize(cols, rows uint16) error {
-	if err := pty.Setsize(p.tty, &pty.Winsize{Cols: cols, Rows: rows}); err != nil {
+	if err := winsize(p.tty, cols, rows); err != nil {
 		return fmt.Errorf("resize the terminal: %w", err)
 	}
 	return nil
@@ -190,10 +191,20 @@ func (p *process) serve(c *command) {
 }
 
 // collect reads a stream until the process has ended and what it left in the
-// pipe was read. Others that still hold the pipe are not waited for.
+// pipe was read. Others that still hold the pipe are not waited for. A terminal is
+// hung up on them.
 func (p *process) collect(f *os.File, k *sink) {
-	defer func() { _ = f.Close() }()
-	defer k.close()
+	held := gather(f, k)
+	k.close()
+	if held && f != p.tty {
+		p.left.read(f)
+		return
+	}
+	_ = f.Close()
+}
+
+// gather reports whether others hold the pipe.
+func gather(f *os.File, k *sink) (held bool) {
 	b := make([]byte, wire.MaxOutput)
 	for {
 		n, err := f.Read(b[:min(k.wait(), len(b))])
@@ -204,22 +215,28 @@ func (p *process) collect(f *os.File, k *sink) {
 			break
 		}
 		if err != nil { // end of file; a terminal says EIO
-			return
+			return false
 		}
 	}
 	_ = f.SetDeadline(time.Time{})
 	// A pipe holds no more than this: what comes behind it was written later.
 	for left := 1 << 20; left > 0; {
-		n := readNow(f, b[:min(k.wait(), len(b), left)])
+		room := min(k.wait(), len(b), left)
+		if room == 0 { // it was aborted
+			return false
+		}
+		n := readNow(f, b[:room])
 		if n <= 0 {
-			return
+			return n < 0
 		}
 		k.add(b[:n])
 		left -= n
 	}
+	return true
 }
 
-// readNow reads what is there and never waits.
+// readNow reads what is there and never waits. It is 0 at the end, and less where
+// there is nothing yet.
 func readNow(f *os.File, b []byte) int {
 	conn, err := f.SyscallConn()
 	if err != nil {

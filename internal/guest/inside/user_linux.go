@@ -38,14 +38,14 @@ func choose(name string, names []string, seen []unix.Stat_t) (path string, code 
 	if strings.Contains(name, "/") {
 		return name, 0
 	}
-	code = 127
+	code = notFound
 	for i, candidate := range names {
 		if mode := seen[i].Mode; mode == 0 || mode&unix.S_IFMT == unix.S_IFDIR {
 			continue
 		} else if mode&0o111 != 0 {
 			return candidate, 0
 		}
-		code = 126
+		code = notRun
 	}
 	return "", code
 }
