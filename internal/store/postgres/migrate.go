@@ -3,10 +3,12 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -23,25 +25,54 @@ var migrations embed.FS
 // lock is the schema's, so that several installations can share a database.
 const oneAtATime = `SELECT pg_advisory_lock(hashtextextended('aurea migrates ' || current_schema(), 0))`
 
+// errTurnLost is also what database/sql says of a connection that is gone.
+var errTurnLost = fmt.Errorf("the connection that held the lock of migrations is gone: %w", driver.ErrBadConn)
+
 // migrate brings the schema to the newest version that this program knows, one
-// manager after the other.
+// manager after the other. It can be called again after it failed: each step is
+// a transaction, and the lock is on the one connection that makes them. So
+// while the server is still busy with a step whose manager was cut off, nobody
+// else begins, and afterwards the step is seen as made or as not made.
 func migrate(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (err error) {
-	waits := cfg.Copy()
-	waits.RuntimeParams["statement_timeout"] = "0"
-	db := stdlib.OpenDB(*waits)
+	db := openOnce(cfg)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	lock, err := db.Conn(ctx)
+	conn, err := db.Conn(ctx)
 	if err != nil {
 		return unreachable(err)
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // it ends with the connections
-	if err := fit(ctx, lock); err != nil {
+	err = takeTurn(ctx, conn)
+	_ = conn.Close() // it goes back to db, with the lock; if it is broken, its next use says so
+	if err != nil {
 		return err
 	}
-	if _, err := lock.ExecContext(ctx, oneAtATime); err != nil {
+	return sqlstore.Migrate(ctx, db, goose.DialectPostgres, migrations, log)
+}
+
+// openOnce opens a pool of one connection, and of no other after it: that would
+// be one without the lock.
+func openOnce(cfg *pgx.ConnConfig) *sql.DB {
+	waits := cfg.Copy()
+	waits.RuntimeParams["statement_timeout"] = "0"
+	var connected atomic.Bool
+	db := stdlib.OpenDB(*waits, stdlib.OptionBeforeConnect(func(context.Context, *pgx.ConnConfig) error {
+		if connected.Swap(true) {
+			return errTurnLost
+		}
+		return nil
+	}))
+	db.SetMaxOpenConns(1)
+	return db
+}
+
+// takeTurn waits until no other manager migrates.
+func takeTurn(ctx context.Context, conn *sql.Conn) error {
+	if err := fit(ctx, conn); err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, oneAtATime); err != nil {
 		return fmt.Errorf("wait for other managers to migrate: %w", err)
 	}
-	return sqlstore.Migrate(ctx, db, goose.DialectPostgres, migrations, log)
+	return nil
 }
 
 // oldest is the first release that has all that is used here.
