@@ -7,13 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The rhythm of the listener. It asks now and then although it is told, since
-// nobody tells of a connection that went silent.
-const (
-	askEvery    = 2 * time.Second
-	retryAfter  = 100 * time.Millisecond
-	retryAtMost = 2 * time.Second
-)
+// askEvery is how often the listener asks although it is told, since nobody
+// tells of a connection that went silent.
+const askEvery = 2 * time.Second
 
 // outputSuffix ends the name of the channel on which live output is told.
 const outputSuffix = " output"

@@ -53,6 +53,9 @@ func migrate(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (err er
 func openOnce(cfg *pgx.ConnConfig) *sql.DB {
 	waits := cfg.Copy()
 	waits.RuntimeParams["statement_timeout"] = "0"
+	if asked := waits.ConnectTimeout; asked == 0 || asked > dialWithin {
+		waits.ConnectTimeout = dialWithin
+	}
 	var connected atomic.Bool
 	db := stdlib.OpenDB(*waits, stdlib.OptionBeforeConnect(func(context.Context, *pgx.ConnConfig) error {
 		if connected.Swap(true) {

@@ -76,7 +76,9 @@ func settings() map[string]string {
 
 // Open reaches the database at an address (postgres://…) and brings its schema
 // to this version. One whose schema is newer than this program is refused and
-// left as it is. ctx bounds the opening only.
+// left as it is. One that is away for the moment is waited for, with a line in
+// the log; what does not pass by itself, as a wrong password, fails at once.
+// ctx bounds the opening only.
 func Open(ctx context.Context, address string, log *slog.Logger) (*Store, error) {
 	cfg, err := pgx.ParseConfig(address)
 	if err != nil {
@@ -89,15 +91,9 @@ func Open(ctx context.Context, address string, log *slog.Logger) (*Store, error)
 		spare:   make(chan *conn, spares),
 		closing: make(chan struct{}), writing: make(chan struct{}), listening: make(chan struct{}),
 	}
-	if err := migrate(ctx, cfg, log); err != nil {
-		return nil, fmt.Errorf("open database %s on %s: %w", cfg.Database, cfg.Host, err)
-	}
 	w := &writer{store: s, conn: &conn{cfg: cfg}}
-	if err := w.conn.dial(ctx); err != nil {
-		return nil, fmt.Errorf("open database %s on %s: %w", cfg.Database, cfg.Host, err)
-	}
-	if err := w.conn.c.QueryRow(ctx, `SELECT 'aurea ' || current_schema()`).Scan(&s.channel); err != nil {
-		w.conn.close(ctx)
+	err = patiently(ctx, log.With("database", cfg.Database, "host", cfg.Host), func() error { return w.reach(ctx) })
+	if err != nil {
 		return nil, fmt.Errorf("open database %s on %s: %w", cfg.Database, cfg.Host, err)
 	}
 	reading := cfg.Copy()
@@ -116,6 +112,22 @@ func Open(ctx context.Context, address string, log *slog.Logger) (*Store, error)
 	go w.run(free)
 	go (&listener{store: s, conn: &conn{cfg: cfg}}).run(listens)
 	return s, nil
+}
+
+// reach brings the schema to this version and connects. It can be called again
+// after it failed.
+func (w *writer) reach(ctx context.Context) error {
+	if err := migrate(ctx, w.conn.cfg, w.store.log); err != nil {
+		return err
+	}
+	if err := w.conn.dial(ctx); err != nil {
+		return err
+	}
+	if err := w.conn.c.QueryRow(ctx, `SELECT 'aurea ' || current_schema()`).Scan(&w.store.channel); err != nil {
+		w.conn.close(ctx)
+		return fmt.Errorf("look for the schema: %w", err)
+	}
+	return nil
 }
 
 // Update implements store.Store. An Update whose ctx ends before its turn is

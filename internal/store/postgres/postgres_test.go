@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/job"
 	"github.com/aurea-dev/aurea/internal/store"
-	"github.com/aurea-dev/aurea/internal/store/postgres"
 	"github.com/aurea-dev/aurea/internal/store/postgres/pgtest"
 )
 
@@ -193,35 +191,4 @@ func randomText(like string) string {
 		b.WriteString(job.NewID())
 	}
 	return b.String()
-}
-
-func TestNewerSchemaIsRefused(t *testing.T) {
-	t.Parallel()
-	address := fresh(t)
-	if err := openAt(t, address).Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ask(t, address).Exec(t.Context(), `INSERT INTO schema_version (version_id, is_applied) VALUES (999, true)`); err != nil {
-		t.Fatal(err)
-	}
-	_, err := postgres.Open(t.Context(), address, slog.New(slog.DiscardHandler))
-	if !fault.Is(err, fault.Conflict) || fault.CodeOf(err) != "schema_too_new" || !strings.Contains(err.Error(), "999") {
-		t.Errorf("got error %v, want one that names the version", err)
-	}
-}
-
-func TestOpenRefuses(t *testing.T) {
-	t.Parallel()
-	for _, address := range []string{
-		"postgres://aurea:secretword@127.0.0.1:1/none", "postgres://aurea:secretword@127.0.0.1:99999/none",
-		"secretword://x", fresh(t) + "_missing",
-	} {
-		s, err := postgres.Open(t.Context(), address, slog.New(slog.DiscardHandler))
-		if err == nil {
-			t.Errorf("%s was opened", address)
-			_ = s.Close()
-		} else if strings.Contains(err.Error(), "secretword@") || strings.Contains(err.Error(), ":secretword") {
-			t.Errorf("the error %q tells the password", err)
-		}
-	}
 }

@@ -26,6 +26,12 @@ import (
 // The package that Start needs, for those who must install it.
 const packages = "postgresql"
 
+// Guarded is the role whose password the server asks for, once somebody has
+// made it. All others are believed.
+const Guarded = "guarded"
+
+const believes = "local all " + Guarded + " scram-sha-256\nlocal all all trust\n"
+
 // Server is a running server.
 type Server struct {
 	dir    string
@@ -125,6 +131,9 @@ func (s *Server) initialize(ctx context.Context, owner *syscall.Credential) erro
 	cmd.Dir, cmd.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: owner}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("make a cluster: %w\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "data", "pg_hba.conf"), []byte(believes), 0o600); err != nil { // it exists, and stays the owner's
+		return fmt.Errorf("say whom the server believes: %w", err)
 	}
 	return nil
 }

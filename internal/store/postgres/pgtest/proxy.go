@@ -15,11 +15,12 @@ type Proxy struct {
 	targets  []string
 	made     int // connections
 
-	mu     sync.Mutex
-	closed bool
-	pairs  map[*pair]bool
-	after  func(sent []byte) (cut, pass bool)
-	tasks  sync.WaitGroup
+	mu      sync.Mutex
+	closed  bool
+	pairs   map[*pair]bool
+	after   func(sent []byte) (cut, pass bool)
+	refuses int // how many of the next connections are cut at once
+	tasks   sync.WaitGroup
 }
 
 // pair is one connection from end to end.
@@ -65,6 +66,13 @@ func (p *Proxy) Cut() {
 	}
 }
 
+// Refuse cuts the next n connections as soon as they are made.
+func (p *Proxy) Refuse(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuses = n
+}
+
 // CutAfter cuts a connection at the first piece that it sends for which when
 // says so; pass lets the server have the piece, and answer to nobody.
 func (p *Proxy) CutAfter(when func(sent []byte) bool, pass bool) {
@@ -90,7 +98,10 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server := p.dial()
+		var server net.Conn
+		if !p.refused() {
+			server = p.dial()
+		}
 		if server == nil {
 			_ = client.Close()
 			continue
@@ -107,6 +118,17 @@ func (p *Proxy) accept() {
 		p.tasks.Go(func() { p.there(one, func() { swallow.Do(func() { close(silent) }) }) })
 		p.tasks.Go(func() { p.back(one, silent) })
 	}
+}
+
+// refused reports whether the connection that was just made is to be cut.
+func (p *Proxy) refused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuses == 0 {
+		return false
+	}
+	p.refuses--
+	return true
 }
 
 // dial reaches one of the servers, or none.
