@@ -26,8 +26,9 @@ type AttachOptions struct {
 
 // Attachment is joined to an exec: it copies the output, and what is written to
 // it goes to the exec's standard input. A lost connection is opened again, and
-// no byte is lost or doubled in either direction. It ends with the exec, or
-// with the context that it was made with; the exec goes on then.
+// no byte is lost or doubled in either direction. It ends with the exec, with
+// the context that it was made with, or with an InputError; the exec goes on
+// after the latter two.
 type Attachment struct {
 	c             *Client
 	sandbox, exec string
@@ -47,7 +48,7 @@ type Attachment struct {
 	cols     int
 	rows     int
 	sizeSent bool
-	refused  error // of the input; output goes on
+	refused  error // the exec wants no more input; output goes on
 	over     bool
 }
 
@@ -75,6 +76,20 @@ func (c *Client) Attach(ctx context.Context, sandbox, exec string, o AttachOptio
 	}()
 	return a
 }
+
+// InputError is why an exec cannot be given the rest of its input. The exec has
+// a part of it and may wait for more for ever: whoever fed it may want to kill it.
+type InputError struct {
+	Exec string
+	Err  error
+}
+
+func (e *InputError) Error() string {
+	return fmt.Sprintf("exec %s did not get all of its input: %s", e.Exec, e.Err)
+}
+
+// Unwrap returns the cause, which is a Problem where the server refused.
+func (e *InputError) Unwrap() error { return e.Err }
 
 // Wait returns the exec when it has ended and all of its output was copied.
 func (a *Attachment) Wait() (Exec, error) {
@@ -290,18 +305,32 @@ func (a *Attachment) taken(offset int64) error {
 	return nil
 }
 
-// notTaken gives up the input, or the connection where saying it again can
-// help: a sandbox that is paused takes it when it goes on.
+// notTaken gives up the connection where saying it again can help: a sandbox
+// that is paused takes it when it goes on. A command that closed its input goes
+// on without, as behind a pipe. Else there is no way to give it the rest.
 func (a *Attachment) notTaken(w word) error {
 	p := &Problem{Status: w.Status, Code: w.Code, Title: http.StatusText(w.Status), Detail: w.Error}
-	if passing(p) || p.Code == "paused" {
+	switch {
+	case passing(p) || p.Code == "paused":
 		return &Unreachable{Server: a.c.Server(), Err: p}
+	case !unwanted(p):
+		return &InputError{Exec: a.exec, Err: p}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refused, a.buf, a.sent = p, nil, 0
 	a.room.Broadcast()
 	return nil
+}
+
+// unwanted reports whether input was refused by the command itself, which has
+// closed its end or is gone.
+func unwanted(p *Problem) bool {
+	switch p.Code {
+	case "conflict", "input_closed", "exec_ended", "sandbox_ended":
+		return true
+	}
+	return false
 }
 
 // send sends what there is to say until the connection is over.

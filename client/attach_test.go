@@ -274,7 +274,7 @@ func TestInputThatIsRefusedEndsNothingElse(t *testing.T) {
 		defer func() { _ = conn.CloseNow() }()
 		ctx := context.WithoutCancel(r.Context())
 		_, _, _ = conn.Read(ctx)
-		_ = conn.Write(ctx, ws.MessageText, []byte(`{"type":"error","of":"input","status":409,"code":"stdin_closed","error":"It is closed."}`))
+		_ = conn.Write(ctx, ws.MessageText, []byte(`{"type":"error","of":"input","status":409,"code":"input_closed","error":"It is closed."}`))
 		<-said
 		_ = conn.Write(ctx, ws.MessageBinary, append(make([]byte, 0, 16), "\x02\x00\x00\x00\x00\x00\x00\x00\x00still"...))
 		_ = conn.Write(ctx, ws.MessageText, []byte(`{"type":"end"}`))
@@ -286,12 +286,43 @@ func TestInputThatIsRefusedEndsNothingElse(t *testing.T) {
 		_, err = a.Write(make([]byte, maxWaiting))
 	}
 	var p *Problem
-	if !errors.As(err, &p) || p.Code != "stdin_closed" {
+	if !errors.As(err, &p) || p.Code != "input_closed" {
 		t.Errorf("%v", err)
 	}
 	close(said)
 	if got, err := a.Wait(); err != nil || !got.Ended() || out.String() != "still" {
 		t.Errorf("%+v, %v, %q", got, err, out.String())
+	}
+}
+
+// TestInputThatCannotGoOnIsAnError: a worker that was killed while it wrote does
+// not know how much arrived. The exec waits for the rest, and we do not.
+func TestInputThatCannotGoOnIsAnError(t *testing.T) {
+	t.Parallel()
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, err := ws.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.CloseNow() }()
+		ctx := context.WithoutCancel(r.Context())
+		_, _, _ = conn.Read(ctx)
+		_ = conn.Write(ctx, ws.MessageText, []byte(`{"type":"error","of":"input","status":409,"code":"input_unknown","error":"How much arrived is not known."}`))
+		for err == nil {
+			_, _, err = conn.Read(ctx) // until the client hangs up
+		}
+	})
+	a := c.Attach(t.Context(), "b1", "e1", AttachOptions{})
+	_, _ = a.Write([]byte("a part"))
+	_, err := a.Wait()
+	var in *InputError
+	var p *Problem
+	if !errors.As(err, &in) || in.Exec != "e1" || !errors.As(err, &p) || p.Code != "input_unknown" {
+		t.Errorf("%v", err)
+	}
+	if _, err := a.Write([]byte("the rest")); err == nil {
+		t.Error("it takes input that goes nowhere")
 	}
 }
 

@@ -88,17 +88,54 @@ func (inv *invocation) exec(ctx context.Context, c *client.Client, s client.Sand
 		if !f.input {
 			return c.FollowExec(ctx, s.ID, e.ID, client.Offsets{}, stdout, stderr)
 		}
+		ctx, giveUp := context.WithCancelCause(ctx)
+		defer giveUp(nil)
 		a := c.Attach(ctx, s.ID, e.ID, client.AttachOptions{Stdout: stdout, Stderr: stderr})
-		go func() { // ends with its input, or with us
-			_, _ = io.Copy(a, inv.In) // what it does not take is of no use
-			a.CloseInput()
-		}()
+		go inv.feed(a, a, e.ID, giveUp) // ends with its input, or with us
 		return a.Wait()
 	})
 	if err != nil {
-		return err
+		return fedInPart(ctx, c, s.ID, err)
 	}
 	return inv.exitAsExec(e)
+}
+
+// feed gives an exec our standard input to its end, by way of to.
+func (inv *invocation) feed(a *client.Attachment, to io.Writer, exec string, giveUp context.CancelCauseFunc) {
+	in := &ourInput{from: inv.In}
+	_, _ = io.Copy(to, in) // what is not taken is told by Wait, or not wanted
+	if in.failed != nil {
+		giveUp(&client.InputError{Exec: exec, Err: fmt.Errorf("read the standard input: %w", in.failed)})
+		return
+	}
+	a.CloseInput()
+}
+
+// ourInput knows whether it was read to its end.
+type ourInput struct {
+	from   io.Reader
+	failed error
+}
+
+func (r *ourInput) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.failed = err
+	}
+	return n, err
+}
+
+// fedInPart kills a command that did not get all of its input: it would wait for
+// the rest for ever, and must not take a part for the whole.
+func fedInPart(ctx context.Context, c *client.Client, sandbox string, err error) error {
+	var in *client.InputError
+	if !errors.As(err, &in) {
+		return err
+	}
+	if kill := bounded(ctx, func(ctx context.Context) error { _, err := c.KillExec(ctx, sandbox, in.Exec); return err }); kill != nil {
+		return fmt.Errorf("%w; it could not be killed, and may go on: %w", err, kill)
+	}
+	return fmt.Errorf("%w; it was killed", err)
 }
 
 // guarded does what follows an exec. The first interrupt is passed on to the

@@ -231,6 +231,9 @@ func (b *boxes) attach(w http.ResponseWriter, r *http.Request) {
 		}
 		last := false
 		switch {
+		case kind == websocket.MessageBinary && strings.HasPrefix(b.word(r, 0), "torn"):
+			_ = conn.Write(ctx, websocket.MessageText, []byte(`{"type":"error","of":"input","status":409,"code":"input_unknown","error":"how much of it arrived is not known"}`))
+			continue
 		case kind == websocket.MessageBinary:
 			fed += uint64(len(data))
 			say(strings.ToUpper(string(data)))

@@ -88,9 +88,7 @@ func (inv *invocation) joined(ctx context.Context, c *client.Client, e client.Ex
 	stop := inv.sizes(a)
 	defer stop()
 	if input {
-		go func() { // ends with its input, or with us
-			_, _ = io.Copy(keys{to: a, link: link, giveUp: giveUp}, inv.In)
-		}()
+		go inv.feed(a, keys{to: a, link: link, giveUp: giveUp}, e.ID, giveUp) // ends with its input, or with us
 	}
 	return a.Wait()
 }

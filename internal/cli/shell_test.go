@@ -3,12 +3,14 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/creack/pty"
 	"golang.org/x/term"
@@ -182,4 +184,55 @@ func TestInputOfAnExecGoesIn(t *testing.T) {
 	if command, _ := b.started[0]["command"].([]any); len(command) != 2 || b.started[0]["keep_stdin"] != true {
 		t.Errorf("asked for %v", b.started[0])
 	}
+}
+
+// TestInputThatBreaksOffIsTold: a command that cannot get the rest of its input
+// is not waited for, nor left waiting for it.
+func TestInputThatBreaksOffIsTold(t *testing.T) {
+	for _, tc := range []struct {
+		name, word string
+		in         func(r *io.PipeReader) io.Reader
+		code       int
+		said       string
+	}{
+		{"the worker was killed", "torn", func(r *io.PipeReader) io.Reader { return r }, ExitConflict, "aurea: exec e1 did not get all of its input: how much of it arrived is not known; it was killed\n"},
+		{"our input broke", "cat", func(*io.PipeReader) io.Reader {
+			return io.MultiReader(strings.NewReader("a part"), iotest.ErrReader(errors.New("a bad disk")))
+		}, ExitFailed, "aurea: exec e1 did not get all of its input: read the standard input: a bad disk; it was killed\n"},
+	} {
+		b := newBoxes()
+		t.Setenv("AUREA_SERVER", b.serve(t).URL)
+		r, w := io.Pipe() // more could come, for ever
+		go func() { _, _ = w.Write([]byte("a part")) }()
+		var errs bytes.Buffer
+		code := Run(t.Context(), Program{}, []string{"sb", "exec", "b1", "-i", "--", tc.word}, Streams{In: tc.in(r), Out: io.Discard, Err: &errs}, nil)
+		_ = r.Close()
+		if code != tc.code || errs.String() != tc.said {
+			t.Errorf("%s: ended with %d: %q", tc.name, code, errs.String())
+		}
+		if got := <-b.signals; got != "kill {}" {
+			t.Errorf("%s: it got %s", tc.name, got)
+		}
+	}
+}
+
+// TestKeysThatBreakOffAreTold: the command hears that its terminal is gone.
+func TestKeysThatBreakOffAreTold(t *testing.T) {
+	b := newBoxes()
+	t.Setenv("AUREA_SERVER", b.serve(t).URL)
+	master, slave := openTerminal(t, 80, 24)
+	drawn := watch(master)
+	ended := make(chan int, 1)
+	go func() {
+		ended <- Run(context.Background(), Program{}, []string{"sandbox", "exec", "b1", "-i", "-t", "--", "torn"}, Streams{In: slave, Out: slave, Err: slave}, nil)
+	}()
+	drawn.until(t, "$ ")
+	_, _ = master.WriteString("a")
+	if code := <-ended; code != ExitConflict {
+		t.Errorf("ended with %d", code)
+	}
+	if got := <-b.signals; got != `signal {"signal":1,"tree":true}` {
+		t.Errorf("it got %s", got)
+	}
+	drawn.until(t, "did not get all of its input: how much of it arrived is not known")
 }
