@@ -31,6 +31,7 @@ func (inv *invocation) sandboxShellCommand() *cobra.Command {
 		Long: "Opens a shell in this terminal: bash where the image has it, else sh. All keys go inside, Ctrl-C too.\n" +
 			"A connection that breaks is opened again and nothing typed or printed is lost; Ctrl-C gives up meanwhile.\n" +
 			"What runs inside draws on this terminal: open a shell only where you would look at its output unfiltered.\n\n" +
+			"Standard input must be a terminal; for input from elsewhere there is aurea sandbox exec -i.\n\n" +
 			"The exit code is the shell's.",
 	}, func(ctx context.Context, c *client.Client, s client.Sandbox, _ []string) error {
 		asked.Command = []string{"sh", "-c", anyShell}
@@ -54,6 +55,13 @@ func (inv *invocation) inTerminal(ctx context.Context, c *client.Client, s clien
 	if inv.json {
 		return &usageError{"a terminal cannot be printed as JSON", "leave out -t, or --json"}
 	}
+	var keyboard *os.File
+	if input {
+		if keyboard = inv.keyboard(); keyboard == nil {
+			// A terminal has no end of input that every program takes for one.
+			return &usageError{"standard input is not a terminal", "use `aurea sandbox exec -i`, without -t"}
+		}
+	}
 	if _, set := asked.Env["TERM"]; !set {
 		asked.Env["TERM"] = config.Terminal()
 	}
@@ -62,7 +70,7 @@ func (inv *invocation) inTerminal(ctx context.Context, c *client.Client, s clien
 	if err != nil {
 		return err
 	}
-	ended, err := inv.joined(ctx, c, e, input)
+	ended, err := inv.joined(ctx, c, e, keyboard)
 	if err != nil {
 		const hangUp = 1
 		_ = bounded(ctx, func(ctx context.Context) error { return c.SignalExec(ctx, e.SandboxID, e.ID, hangUp, true) }) // it ends with its sandbox at the latest
@@ -71,23 +79,31 @@ func (inv *invocation) inTerminal(ctx context.Context, c *client.Client, s clien
 	return inv.exitAsExec(ended)
 }
 
-// joined joins this terminal to that of an exec until it ends. The terminal is
-// given back as it was on every way out.
-func (inv *invocation) joined(ctx context.Context, c *client.Client, e client.Exec, input bool) (client.Exec, error) {
+// keyboard is our standard input where that is a terminal, else nil.
+func (inv *invocation) keyboard() *os.File {
+	if f, ok := inv.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// joined joins this terminal to that of an exec until it ends; without a keyboard
+// it only draws. The terminal is given back as it was on every way out.
+func (inv *invocation) joined(ctx context.Context, c *client.Client, e client.Exec, keyboard *os.File) (client.Exec, error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	if f, ok := inv.In.(*os.File); ok && input && term.IsTerminal(int(f.Fd())) {
-		before, err := term.MakeRaw(int(f.Fd()))
+	if keyboard != nil {
+		before, err := term.MakeRaw(int(keyboard.Fd()))
 		if err != nil {
 			return e, fmt.Errorf("take over the terminal: %w", err)
 		}
-		defer func() { _ = term.Restore(int(f.Fd()), before) }()
+		defer func() { _ = term.Restore(int(keyboard.Fd()), before) }()
 	}
 	link := &terminalLink{inv: inv}
 	a := c.Attach(ctx, e.SandboxID, e.ID, client.AttachOptions{Stdout: inv.Out, Stderr: inv.Err, Connection: link.tell})
 	stop := inv.sizes(a)
 	defer stop()
-	if input {
+	if keyboard != nil {
 		go inv.feed(a, keys{to: a, link: link, giveUp: giveUp}, e.ID, giveUp) // ends with its input, or with us
 	}
 	return a.Wait()
