@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+	"github.com/spf13/cobra"
 
 	"github.com/aurea-dev/aurea/client"
 	"github.com/aurea-dev/aurea/internal/fault"
@@ -50,6 +52,25 @@ func TestExitCodes(t *testing.T) {
 			t.Errorf("%s has exit code %d", k, code)
 		}
 	}
+}
+
+// What stands between backquotes in the usage of a flag is shown as the kind of
+// its value, which is one word.
+func TestHelpOfFlagsNamesKindsOfValues(t *testing.T) {
+	t.Parallel()
+	flag := regexp.MustCompile(`^ +(-\w, )?--[\w-]+( \w+)?(\[=.*\])?   `)
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.LocalFlags().FlagUsages()) {
+			if !flag.MatchString(line) {
+				t.Errorf("%s: %s", cmd.CommandPath(), line)
+			}
+		}
+		for _, c := range cmd.Commands() {
+			look(c)
+		}
+	}
+	look((&invocation{}).root())
 }
 
 // The roles get the settings that their flags say, and the program's error

@@ -59,7 +59,7 @@ func (inv *invocation) sandboxExecCommand() *cobra.Command {
 	flags.StringVar(&f.timeout, "timeout", "", "how long it may take, as seconds or 1m30s; 0 is for ever, by default what the server says")
 	flags.BoolVarP(&f.input, "interactive", "i", false, "give it our standard input")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "give it a terminal; with -i, our standard input must be one")
-	flags.BoolVarP(&f.detach, "detach", "d", false, "print its id and go; `aurea sandbox logs` has its output")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "print its id and go; aurea sandbox logs has its output")
 	flags.BoolVar(&f.raw, "raw", false, "print every byte, also on a terminal")
 	return cmd
 }

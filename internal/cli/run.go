@@ -59,7 +59,7 @@ func (inv *invocation) runCommand() *cobra.Command {
 	}
 	offer(cmd, config.Flags(config.Client))
 	flags := cmd.Flags()
-	flags.StringVarP(&f.language, "language", "l", "", "what it is written in; see `aurea languages`")
+	flags.StringVarP(&f.language, "language", "l", "", "what it is written in; see aurea languages")
 	flags.StringArrayVar(&f.files, "file", nil, "a file to put beside the program, as PATH or NAME=PATH; can be given again")
 	flags.StringVar(&f.timeout, "timeout", "", "how long it may take, as seconds or 1m30s; by default what the server says")
 	flags.StringVar(&f.memory, "memory", "", "how much memory it may use, such as 256m")
