@@ -93,6 +93,12 @@ func (inv *invocation) sandboxForkCommand() *cobra.Command {
 		}
 		return nil
 	})
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if count < 1 { // 0 would be sent as nothing said, which is one
+			return usage(cmd, "--count must be at least 1, not %d", count)
+		}
+		return nil
+	}
 	cmd.Flags().IntVarP(&count, "count", "n", 1, "how many")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "a full snapshot to fork from; one of now by default")
 	cmd.Flags().BoolVar(&secrets, "secrets", false, "let them have what was named a secret")
