@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -59,6 +60,12 @@ func newServer() *httptest.Server {
 				j.Status, j.Outcome = client.Failed, some("failed")
 			}
 			reply(w, http.StatusOK, j)
+		case "job-of-session", "job-of-old-session":
+			j := client.Job{ID: id, Status: client.Completed, AssignedModel: some("@session"), Details: json.RawMessage(`{"sandbox_id":"b1","exec_id":"e1","stdout":"the first of it\n","stderr":""}`)}
+			if id == "job-of-old-session" {
+				j.Details = bytes.ReplaceAll(j.Details, []byte("b1"), []byte("b0"))
+			}
+			reply(w, http.StatusOK, j)
 		default:
 			for _, j := range exampleJobs() {
 				if j.ID == id {
@@ -72,6 +79,9 @@ func newServer() *httptest.Server {
 	mux.HandleFunc("POST /jobs/{id}/{verb}", act)
 	mux.HandleFunc("GET /jobs/{id}/logs", func(w http.ResponseWriter, r *http.Request) {
 		text := map[string]string{"stdout": "hello\n", "stderr": "oops\n"}[r.URL.Query().Get("stream")]
+		if strings.HasSuffix(r.PathValue("id"), "session") {
+			text = "" // what it printed is its exec's
+		}
 		var from int
 		_, _ = fmt.Sscan(r.URL.Query().Get("offset"), &from)
 		_, _ = io.WriteString(w, text[min(from, len(text)):])
