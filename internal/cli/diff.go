@@ -69,14 +69,30 @@ func (inv *invocation) printChanges(d client.SandboxDiff) error {
 func (inv *invocation) printPatch(d client.SandboxDiff) error {
 	var named, out strings.Builder
 	for _, x := range d.Changes {
-		switch {
-		case x.Diff != nil:
+		if x.Diff != nil {
 			out.WriteString(*x.Diff)
-		case x.Omitted != nil:
-			fmt.Fprintf(&named, "Not shown (%s): %s was %s\n", plain(*x.Omitted), plain(x.Path), plain(x.Change))
+		} else if why := unshown(x); why != "" {
+			fmt.Fprintf(&named, "Not shown (%s): %s was %s\n", plain(why), plain(x.Path), plain(x.Change))
 		}
+	}
+	if d.Truncated {
+		fmt.Fprintf(&named, "Not shown (cut): there are more; %d were added, %d modified, %d deleted\n", d.Added, d.Modified, d.Deleted)
 	}
 	var turn sync.Mutex
 	_, err := fmt.Fprint(inv.logWriter(&turn, client.Stdout, false), named.String(), out.String())
 	return err
+}
+
+// unshown is why a change is not in a patch; "" is that none misses it there, as
+// git knows no folders.
+func unshown(x client.Difference) string {
+	switch {
+	case x.Omitted != nil:
+		return *x.Omitted
+	case x.Type == "link":
+		return "link"
+	case x.Change == "modified":
+		return "type" // what was a link or a folder is a file now, or the other way round
+	}
+	return ""
 }

@@ -91,6 +91,8 @@ func (b *boxes) handle(mux *http.ServeMux) {
 			map[string]any{"path": "/workspace/a\x1b[2J", "change": "added", "type": "file", "omitted": "binary"},
 			map[string]any{"path": "/workspace/b", "change": "modified", "type": "file", "diff": "diff --git a/b b/b\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+\x1b[2Jy\n"},
 			map[string]any{"path": "/workspace/c", "change": "deleted", "type": "dir"},
+			map[string]any{"path": "/workspace/d", "change": "added", "type": "link"},
+			map[string]any{"path": "/workspace/e", "change": "modified", "type": "file"},
 		}})
 	})
 	mux.HandleFunc("POST "+base+"/b1/fork", func(w http.ResponseWriter, _ *http.Request) {
