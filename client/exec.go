@@ -32,6 +32,7 @@ type Command struct {
 type Exec struct {
 	ID        string     `json:"id"`
 	SandboxID string     `json:"sandbox_id"`
+	ForkOf    *string    `json:"fork_of"` // the exec that it went on from, in a fork of its sandbox
 	Command   []string   `json:"command"`
 	Cwd       *string    `json:"cwd"`
 	User      *string    `json:"user"`

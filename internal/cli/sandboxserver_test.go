@@ -120,7 +120,7 @@ func (b *boxes) handleExecs(mux *http.ServeMux, base string) {
 	})
 	mux.HandleFunc("GET "+base, func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, []any{
-			map[string]any{"id": "e2", "state": "RUNNING", "command": []string{"sleep", "\x1b[2J9"}, "started_at": noon()},
+			map[string]any{"id": "e2", "fork_of": "e0", "state": "RUNNING", "command": []string{"sleep", "\x1b[2J9"}, "started_at": noon()},
 			map[string]any{"id": "e1", "state": "ENDED", "command": []string{"true"}, "exit_code": 0, "verdict": "ok", "started_at": noon()},
 		})
 	})
