@@ -110,6 +110,9 @@ func (f *createFlags) request(cmd *cobra.Command) (s client.NewSandbox, err erro
 	return s, err
 }
 
+// longest is how many seconds a server takes, about 31 years.
+const longest = 1_000_000_000
+
 // lasting reads a time as people write it; "" is none that was said.
 func lasting(cmd *cobra.Command, flag, text string) (*float64, error) {
 	if text == "" {
@@ -121,8 +124,11 @@ func lasting(cmd *cobra.Command, flag, text string) (*float64, error) {
 		d, err = time.ParseDuration(text)
 		n = d.Seconds()
 	}
-	if err != nil || !(n >= 0 && n <= 1e9) {
+	switch {
+	case err != nil || !(n >= 0):
 		return nil, usage(cmd, "--%s must be seconds, or such as 1h30m, not %q", flag, text)
+	case n > longest:
+		return nil, usage(cmd, "--%s must be at most %d seconds, not %q; 0 is for ever", flag, longest, text)
 	}
 	return &n, nil
 }
