@@ -133,9 +133,9 @@ func fedInPart(ctx context.Context, c *client.Client, sandbox string, err error)
 		return err
 	}
 	if kill := bounded(ctx, func(ctx context.Context) error { _, err := c.KillExec(ctx, sandbox, in.Exec); return err }); kill != nil {
-		return fmt.Errorf("%w; it could not be killed, and may go on: %w", err, kill)
+		return fmt.Errorf("%w; the command could not be killed, and may go on: %w", err, kill)
 	}
-	return fmt.Errorf("%w; it was killed", err)
+	return fmt.Errorf("%w; the command was killed", err)
 }
 
 // guarded does what follows an exec. The first interrupt is passed on to the

@@ -195,10 +195,10 @@ func TestInputThatBreaksOffIsTold(t *testing.T) {
 		code       int
 		said       string
 	}{
-		{"the worker was killed", "torn", func(r *io.PipeReader) io.Reader { return r }, ExitConflict, "aurea: exec e1 did not get all of its input: how much of it arrived is not known; it was killed\n"},
+		{"the worker was killed", "torn", func(r *io.PipeReader) io.Reader { return r }, ExitConflict, "aurea: exec e1 did not get all of its input: how much of it arrived is not known; the command was killed\n"},
 		{"our input broke", "cat", func(*io.PipeReader) io.Reader {
 			return io.MultiReader(strings.NewReader("a part"), iotest.ErrReader(errors.New("a bad disk")))
-		}, ExitFailed, "aurea: exec e1 did not get all of its input: read the standard input: a bad disk; it was killed\n"},
+		}, ExitFailed, "aurea: exec e1 did not get all of its input: read the standard input: a bad disk; the command was killed\n"},
 	} {
 		b := newBoxes()
 		t.Setenv("AUREA_SERVER", b.serve(t).URL)
