@@ -31,10 +31,14 @@ func (inv *invocation) sandboxShellCommand() *cobra.Command {
 		Long: "Opens a shell in this terminal: bash where the image has it, else sh. All keys go inside, Ctrl-C too.\n" +
 			"A connection that breaks is opened again and nothing typed or printed is lost; Ctrl-C gives up meanwhile.\n" +
 			"What runs inside draws on this terminal: open a shell only where you would look at its output unfiltered.\n\n" +
-			"Standard input must be a terminal; for input from elsewhere there is aurea sandbox exec -i.\n\n" +
+			"With a standard input that is no terminal the shell has none either: it reads its commands from there.\n\n" +
 			"The exit code is the shell's.",
 	}, func(ctx context.Context, c *client.Client, s client.Sandbox, _ []string) error {
 		asked.Command = []string{"sh", "-c", anyShell}
+		if inv.keyboard() == nil {
+			asked.TTY, asked.KeepStdin = false, true
+			return inv.exec(ctx, c, s, execFlags{input: true}, asked)
+		}
 		return inv.inTerminal(ctx, c, s, asked, true)
 	})
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
