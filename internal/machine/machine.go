@@ -12,7 +12,6 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -196,9 +195,12 @@ func IsID(id string) bool {
 	return err == nil
 }
 
-// SandboxName is the name of the sandbox of a machine: with it a restarted
-// manager finds the one that it was making.
-func (m *Machine) SandboxName() string { return fmt.Sprintf("machine-%s", m.ID) }
+// SandboxNames are the names that the sandbox of a machine can have: with them a
+// restarted manager finds the one that it was making. An update makes the new
+// sandbox while the old one is there, under the name that is free.
+func (m *Machine) SandboxNames() [2]string {
+	return [2]string{"machine-" + m.ID, "machine-" + m.ID + "-2"}
+}
 
 // Open reports whether the machine is not destroyed.
 func (m *Machine) Open() bool { return m.State != Destroyed }

@@ -47,8 +47,8 @@ func moves(from State) []State {
 		return []State{Stopped, Destroying}
 	case Stopped:
 		return []State{Starting, Replacing, Destroying}
-	case Replacing:
-		return []State{Starting, Stopped, Destroying}
+	case Replacing: // an update that is refused leads back
+		return []State{Created, Starting, Started, Suspended, Stopped, Destroying}
 	case Destroying:
 		return []State{Destroyed}
 	case Destroyed:

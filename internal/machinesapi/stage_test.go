@@ -38,6 +38,8 @@ type worker struct {
 	tars    []string
 	hold    chan struct{} // a sandbox is not made before it is closed
 	refuse  error
+	room    int    // sandboxes that it takes at once; 0 is any number
+	lacks   string // an image
 	snapped int
 }
 
@@ -53,8 +55,13 @@ func (w *worker) OpenSandbox(ctx context.Context, o live.Order) (live.Made, erro
 			return live.Made{}, context.Cause(ctx)
 		}
 	}
-	if refuse != nil {
+	switch {
+	case refuse != nil:
 		return live.Made{}, refuse
+	case w.room > 0 && len(w.Standings()) >= w.room:
+		return live.Made{}, fault.New(fault.Exhausted, "the worker has no room").WithCode("no_room")
+	case w.lacks != "" && w.lacks == o.Spec.Image:
+		return live.Made{}, fault.New(fault.NotFound, "there is no image %q here", o.Spec.Image).WithCode("image_not_found")
 	}
 	return w.Boxes.OpenSandbox(ctx, o)
 }

@@ -119,29 +119,54 @@ func (k *Machinist) launch(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	st, err := k.stand(ctx, &m, m.SandboxNames()[0])
+	if err != nil {
+		return k.fallBack(ctx, m, err)
+	}
+	return k.standing(ctx, m, st)
+}
+
+// stand is a machine's sandbox in which its processes run.
+type stand struct {
+	sandbox live.Sandbox
+	roots   []string
+}
+
+// stand makes a sandbox of a name for a machine, with its files and processes.
+// What could not be finished is ended, but not while the manager stops: the next
+// one finds it by its name.
+func (k *Machinist) stand(ctx context.Context, m *machine.Machine, name string) (st stand, err error) {
 	config, err := machine.ReadConfig(m.Config)
 	if err != nil {
-		return k.fallBack(ctx, m, "", err)
+		return st, err
 	}
 	own := policy.AsOwner(ctx, m.Owner)
-	s, err := k.fresh(own, k.order(&m, &config))
-	if err != nil {
-		return k.fallBack(ctx, m, "", err)
+	if st.sandbox, err = k.fresh(own, k.order(m, &config, name)); err != nil {
+		return st, err
 	}
-	if err := k.putFiles(own, s.ID, &config); err != nil {
-		return k.fallBack(ctx, m, s.ID, err)
+	if err = k.putFiles(own, st.sandbox.ID, &config); err == nil {
+		st.roots, err = k.startRoots(own, st.sandbox.ID, &config)
 	}
-	roots, err := k.startRoots(own, s.ID, &config)
-	if err != nil {
-		return k.fallBack(ctx, m, s.ID, err)
+	if err != nil && ctx.Err() == nil {
+		k.endSandbox(ctx, *m, st.sandbox.ID, "its machine could not be started")
 	}
-	_, err = k.change(context.WithoutCancel(ctx), id, event.MachineMoved, func(m *machine.Machine) error {
-		m.Sandbox, m.Roots, m.Restarts, m.Ran = s.ID, roots, 0, true
-		m.Image = machine.Image{Name: s.Made.Image, Digest: s.Made.Digest}
+	return st, err
+}
+
+// takeUp has a machine run where it stands now.
+func (st stand) takeUp(m *machine.Machine) {
+	m.Sandbox, m.Roots, m.Restarts, m.Ran = st.sandbox.ID, st.roots, 0, true
+	m.Image = machine.Image{Name: st.sandbox.Made.Image, Digest: st.sandbox.Made.Digest}
+}
+
+// standing notes that a machine is started.
+func (k *Machinist) standing(ctx context.Context, m machine.Machine, st stand) error {
+	_, err := k.change(context.WithoutCancel(ctx), m.ID, event.MachineMoved, func(m *machine.Machine) error {
+		st.takeUp(m)
 		return k.move(m, machine.Started, machine.Event{Type: "start"})
 	})
 	if err != nil { // it was destroyed meanwhile
-		k.endSandbox(ctx, m, s.ID, "its machine is not wanted any more")
+		k.endSandbox(ctx, m, st.sandbox.ID, "its machine is not wanted any more")
 	}
 	return err
 }
@@ -163,12 +188,9 @@ func (k *Machinist) fresh(ctx context.Context, req live.Request) (live.Sandbox, 
 // fallBack ends a launch that failed: a machine that never ran is destroyed, any
 // other is stopped. While the manager stops nothing is given up: the next one
 // goes on.
-func (k *Machinist) fallBack(ctx context.Context, m machine.Machine, sandbox string, why error) error {
+func (k *Machinist) fallBack(ctx context.Context, m machine.Machine, why error) error {
 	if ctx.Err() != nil {
 		return why
-	}
-	if sandbox != "" {
-		k.endSandbox(ctx, m, sandbox, "its machine could not be started")
 	}
 	_, err := k.change(ctx, m.ID, event.MachineMoved, func(m *machine.Machine) error {
 		m.Wanted, m.Sandbox, m.Roots = false, "", nil
@@ -188,14 +210,14 @@ func (k *Machinist) fallBack(ctx context.Context, m machine.Machine, sandbox str
 }
 
 // order is the sandbox that a machine asks for.
-func (k *Machinist) order(m *machine.Machine, c *machine.Config) live.Request {
+func (k *Machinist) order(m *machine.Machine, c *machine.Config, name string) live.Request {
 	env := map[string]string{
 		"FLY_APP_NAME": m.App, "FLY_MACHINE_ID": m.ID, "FLY_REGION": m.Region, "FLY_PRIVATE_IP": machine.PrivateIP(m.ID), "FLY_MACHINE_VERSION": m.Instance,
 	}
 	maps.Copy(env, c.Env)
 	ttl, idle := k.MaxTTL, time.Duration(0)
 	return live.Request{
-		Name: m.SandboxName(), App: m.App, TTL: &ttl, Idle: &idle,
+		Name: name, App: m.App, TTL: &ttl, Idle: &idle,
 		Spec: live.Spec{Image: c.Image, Env: env, Limits: c.Guest.Limits(), Labels: map[string]string{"machine": m.ID}},
 	}
 }

@@ -163,7 +163,7 @@ func (k *Machinist) goOn(ctx context.Context, before time.Time) error {
 func (k *Machinist) resumeWork(ctx context.Context, m machine.Machine) error {
 	switch m.State {
 	case machine.Replacing:
-		return k.finishReplace(ctx, m)
+		return k.resumeUpdate(ctx, m)
 	case machine.Created, machine.Starting:
 		if m.State == machine.Starting && m.Sandbox != "" { // it was suspended
 			return k.wakeUp(ctx, m)

@@ -170,19 +170,34 @@ func (k *Machinist) stopped(ctx context.Context, id string, e machine.Event) err
 
 // part ends the sandbox of a machine, also one that is still being made for it.
 func (k *Machinist) part(ctx context.Context, m machine.Machine, reason string) error {
+	if err := k.partOthers(ctx, m, reason); err != nil || m.Sandbox == "" {
+		return err
+	}
+	return k.end(policy.AsOwner(ctx, m.Owner), m.Sandbox, reason)
+}
+
+// partOthers ends what has the name of a machine's sandbox and is not the one
+// that it runs in: what was being made for it, or was before.
+func (k *Machinist) partOthers(ctx context.Context, m machine.Machine, reason string) error {
 	own := policy.AsOwner(ctx, m.Owner)
-	id := m.Sandbox
-	if id == "" {
-		s, err := k.Sandboxes.SandboxByName(own, m.SandboxName())
-		if fault.Is(err, fault.NotFound) {
-			return nil
+	for _, name := range m.SandboxNames() {
+		s, err := k.Sandboxes.SandboxByName(own, name)
+		if fault.Is(err, fault.NotFound) || err == nil && s.ID == m.Sandbox {
+			continue
+		}
+		if err == nil {
+			err = k.end(own, s.ID, reason)
 		}
 		if err != nil {
 			return err
 		}
-		id = s.ID
 	}
-	_, err := k.Sandboxes.EndSandbox(own, id, reason)
+	return nil
+}
+
+// end ends a sandbox, unless it is gone.
+func (k *Machinist) end(own context.Context, sandbox, reason string) error {
+	_, err := k.Sandboxes.EndSandbox(own, sandbox, reason)
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
@@ -244,60 +259,6 @@ func (k *Machinist) RestartMachine(ctx context.Context, ref machine.Ref, how Sto
 		}
 		return k.launch(ctx, m.ID)
 	})
-}
-
-// UpdateMachine gives a machine another configuration, in a sandbox of its own,
-// and starts it unless that is not wanted.
-func (k *Machinist) UpdateMachine(ctx context.Context, ref machine.Ref, req machine.Request) (m machine.Machine, err error) {
-	err = k.steer(ctx, ref, func(ctx context.Context, old machine.Machine) error {
-		if req.CurrentVersion != "" && req.CurrentVersion != old.Instance {
-			return fault.New(fault.Conflict, "the machine is at version %s, not %s", old.Instance, req.CurrentVersion).WithCode("version_mismatch")
-		}
-		if req.Name != "" && req.Name != old.Name {
-			return fault.Field("name", "of a machine cannot be changed")
-		}
-		next := old
-		if req.Region != "" {
-			next.Region = req.Region
-		}
-		if err := fill(&next, req); err != nil {
-			return err
-		}
-		if err := old.State.Demand("update it", machine.Created, machine.Started, machine.Stopped, machine.Suspended); err != nil {
-			return err
-		}
-		old, err := k.change(ctx, old.ID, event.MachineUpdated, func(m *machine.Machine) error {
-			m.Config, m.Region, m.Instance, m.Version, m.Wanted = next.Config, next.Region, machine.NewInstance(), m.Version+1, !req.SkipLaunch
-			return k.move(m, machine.Replacing, machine.Event{Type: "update", Source: "user"})
-		})
-		if err != nil {
-			return err
-		}
-		return k.finishReplace(ctx, old)
-	})
-	if err != nil {
-		return m, err
-	}
-	return k.Machine(ctx, ref)
-}
-
-// finishReplace ends the sandbox of the configuration before, and starts the
-// machine with the new one where that is wanted.
-func (k *Machinist) finishReplace(ctx context.Context, m machine.Machine) error {
-	if err := k.part(ctx, m, "its machine was updated"); err != nil {
-		return err
-	}
-	m, err := k.change(ctx, m.ID, event.MachineMoved, func(m *machine.Machine) error {
-		m.Sandbox, m.Roots = "", nil
-		if m.Wanted {
-			return nil
-		}
-		return k.move(m, machine.Stopped, machine.Event{Type: "update"})
-	})
-	if err != nil || !m.Wanted {
-		return err
-	}
-	return k.launch(ctx, m.ID)
 }
 
 // DestroyMachine ends a machine for good, wherever it stands. It does not wait
