@@ -28,13 +28,16 @@ func runTerms(cfg *config.Config, observer runner.Observer) (manager.RunTerms, e
 	return manager.RunTerms{
 		Terms: run.Terms{
 			Languages: languages, Timeout: time.Duration(cfg.Runs.Timeout) * time.Second, OutputCap: min(int64(cfg.Runs.Output), 64<<20),
-			// What has no setting of its own is bounded by what a machine has.
-			Most: sandbox.Limits{
-				MilliCPU: cfg.Runs.MaxCPU, Memory: int64(cfg.Runs.MaxMemory), Processes: 4096, Disk: 64 << 30, OpenFiles: 1 << 20, CPUTime: time.Hour,
-			},
+			Most: mostLimits(cfg.Runs.MaxCPU, int64(cfg.Runs.MaxMemory), time.Hour),
 		},
 		Most: cfg.Runs.Queue, Patience: cfg.Runs.Patience, Hooks: hooks, Observer: observer,
 	}, nil
+}
+
+// mostLimits is the most that somebody may ask for. What has no setting of its
+// own is bounded by what a machine has: its kernel would refuse more.
+func mostLimits(milliCPU, memory int64, cpuTime time.Duration) sandbox.Limits {
+	return sandbox.Limits{MilliCPU: milliCPU, Memory: memory, Processes: 4096, Disk: 64 << 30, OpenFiles: 1 << 20, CPUTime: cpuTime}
 }
 
 // hookTerms reads what webhooks are signed with.

@@ -6,7 +6,6 @@ import (
 	"github.com/aurea-dev/aurea/internal/filesync"
 	"github.com/aurea-dev/aurea/internal/live"
 	"github.com/aurea-dev/aurea/internal/manager"
-	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 // maxStoredFile bounds what is held in memory of a file that is synced.
@@ -17,7 +16,8 @@ func sandboxTerms(cfg *config.Config) manager.SandboxTerms {
 	s := cfg.Sandboxes
 	return manager.SandboxTerms{
 		Terms: live.Terms{
-			TTL: s.TTL, MaxTTL: s.MaxTTL, Idle: s.Idle, Most: sandbox.Limits{Memory: int64(s.MaxMemory), MilliCPU: s.MaxCPU},
+			TTL: s.TTL, MaxTTL: s.MaxTTL, Idle: s.Idle,
+			Most:        mostLimits(s.MaxCPU, int64(s.MaxMemory), 0), // their time is their own
 			ExecTimeout: s.ExecTimeout, OutputCap: min(int64(s.ExecOutput), dispatch.MaxExecOutput),
 		},
 		Provision: s.Provision, Back: s.Away,
