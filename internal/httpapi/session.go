@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -23,6 +24,7 @@ type Sessions interface {
 	PauseSession(ctx context.Context, id string) (live.Session, error)
 	ResumeSession(ctx context.Context, id string) (live.Session, error)
 	StopSession(ctx context.Context, id string) (live.Session, error)
+	FailSession(ctx context.Context, id, reason string) (live.Session, error)
 }
 
 // SessionPath is the input of an operation on one session.
@@ -135,6 +137,9 @@ func (a *API) startSession(ctx context.Context, in *startSessionInput) (*startSe
 		ID: b.ID, Project: b.ProjectID, Prompt: b.Prompt, Spec: live.Spec{Image: b.Image, Driver: b.Driver, Env: b.Env, Limits: limits},
 	})
 	if err != nil {
+		if made && b.ID == "" {
+			a.failUnknown(ctx, s.ID, err)
+		}
 		return nil, ended(err)
 	}
 	out := &startSessionOutput{Status: http.StatusCreated, Location: version + "/sessions/" + s.ID, Body: sessionBody(&s)}
@@ -142,6 +147,17 @@ func (a *API) startSession(ctx context.Context, in *startSessionInput) (*startSe
 		out.Status = http.StatusOK
 	}
 	return out, nil
+}
+
+// failUnknown ends a session that was made and could not be started, and whose id
+// nobody was told: who named it can start it again, and nobody can here.
+func (a *API) failUnknown(ctx context.Context, id string, why error) {
+	const cleanUp = 10 * time.Second
+	after, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), cleanUp, errors.New("the session could not be ended in time"))
+	defer stop()
+	if _, err := a.cfg.Sessions.FailSession(after, id, "it could not be started: "+why.Error()); err != nil {
+		a.cfg.Logger.Error("could not end a session that was not started; its time will", "session", id, "error", err)
+	}
 }
 
 type listSessionsInput struct {

@@ -77,6 +77,10 @@ func (k *talks) StopSession(_ context.Context, id string) (live.Session, error) 
 	return aSession(), k.note("stop %s", id)
 }
 
+func (k *talks) FailSession(_ context.Context, id, reason string) (live.Session, error) {
+	return aSession(), k.note("fail %s %s", id, reason)
+}
+
 func serveSessions(t *testing.T, k httpapi.Sessions) *httptest.Server {
 	t.Helper()
 	api, err := httpapi.New(httpapi.Config{Manager: newFake(), Keeper: newEchoing(), Sessions: k, Version: "test", Loopback: true, Logger: slog.New(slog.DiscardHandler), Now: time.Now})
@@ -168,6 +172,27 @@ func TestSessionsThatAreOver(t *testing.T) {
 			if err := json.Unmarshal([]byte(text), &p); status != tc.status || p.Code != tc.code || err != nil {
 				t.Errorf("%s of one that is %s: %d %s", path, tc.code, status, text)
 			}
+		}
+	}
+}
+
+// TestSessionThatNobodyKnowsIsEnded fails a session that could not be started,
+// unless its caller has named it and can start it again.
+func TestSessionThatNobodyKnowsIsEnded(t *testing.T) {
+	t.Parallel()
+	k := &talks{err: fault.Field("limits.processes", "can be at most 4096").WithCode("over_limit")}
+	s := serveSessions(t, k)
+	for body, want := range map[string]string{
+		`{}`:          "fail s1 it could not be started: ",
+		`{"id":"s1"}`: `start "s1"`,
+	} {
+		resp, err := s.Client().Post(s.URL+"/api/v1/sessions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if got := k.last(); resp.StatusCode != 422 || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %d, and last it was asked %q", body, resp.StatusCode, got)
 		}
 	}
 }
