@@ -14,6 +14,7 @@ import (
 
 	"github.com/aurea-dev/aurea/internal/fault"
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
+	"github.com/aurea-dev/aurea/internal/httpapi/problem"
 	"github.com/aurea-dev/aurea/internal/policy"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
@@ -67,7 +68,7 @@ func (a *API) registerFiles() {
 	}, a.statFile)
 	register(a, route{
 		method: http.MethodGet, path: base + "/content", action: policy.Read, id: "readFile", tag: "files", summary: "Read a file",
-		detail: "The exact bytes, or a range of them with the header Range. Links are followed inside the sandbox; only regular files are read.", answers: []string{"application/octet-stream"},
+		detail: "The exact bytes, or a range of them with the header Range; one that begins behind the end is 416. Links are followed inside the sandbox; only regular files are read.", answers: []string{"application/octet-stream"},
 	}, a.readFile)
 	register(a, route{
 		method: http.MethodPut, path: base + "/content", action: policy.Control, id: "writeFile", tag: "files", summary: "Write a file",
@@ -172,35 +173,24 @@ func (a *API) readFile(ctx context.Context, in *readFileInput) (*huma.StreamResp
 	}}, nil
 }
 
-// sendFile sends a file or a range of it. How long it is is known only as it
-// comes: what is inside may change it meanwhile.
+// sendFile sends a file or a range of it.
 func (a *API) sendFile(ctx context.Context, in *readFileInput, f sandbox.Filer, offset, length int64, ranged bool) {
-	if ranged && offset < 0 { // the last so many bytes
-		info, err := f.Stat(ctx, in.Path)
-		if err != nil {
-			a.refuse(in.w, in.r, err)
-			return
-		}
-		offset, length = max(info.Size+offset, 0), -1
-	}
-	status := http.StatusOK
 	out := &lateWriter{slow: newSlowWriter(in.w), begin: func(h http.Header) {
 		h.Set("Content-Type", "application/octet-stream")
 		h.Set("Accept-Ranges", "bytes")
 	}}
+	defer out.slow.done()
 	if ranged {
-		status = http.StatusPartialContent
-		out.begin = func(h http.Header) {
-			h.Set("Content-Type", "application/octet-stream")
-			last := ""
-			if length >= 0 {
-				last = strconv.FormatInt(offset+length-1, 10)
-			}
-			h.Set("Content-Range", fmt.Sprintf("bytes %d-%s/*", offset, last))
+		// Nothing of it is read yet: only who opens it knows the size behind a link.
+		info, err := f.ReadFile(ctx, in.Path, 0, 0, io.Discard)
+		if err == nil {
+			offset, length, err = out.cut(offset, length, info.Size)
+		}
+		if err != nil {
+			a.refuse(in.w, in.r, err)
+			return
 		}
 	}
-	out.status = status
-	defer out.slow.done()
 	if _, err := f.ReadFile(ctx, in.Path, offset, length, out); err != nil {
 		if !out.begun {
 			a.refuse(in.w, in.r, err)
@@ -210,6 +200,31 @@ func (a *API) sendFile(ctx context.Context, in *readFileInput, f sandbox.Filer, 
 		panic(http.ErrAbortHandler) //nolint:forbidigo // the only way to say that the stream is cut short
 	}
 	out.start()
+}
+
+// cut makes the answer one of a range of a file, and says what is to be read for
+// it: what of the range the file has. An empty file is answered whole: there are
+// clients that ask for the beginning of everything.
+func (w *lateWriter) cut(offset, length, size int64) (first, count int64, err error) {
+	if size <= 0 {
+		return 0, -1, nil
+	}
+	if first = offset; first < 0 { // the last so many bytes
+		first = max(size+first, 0)
+	}
+	if first >= size {
+		w.slow.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", size))
+		return 0, 0, problem.New(http.StatusRequestedRangeNotSatisfiable, "range_not_satisfiable", fmt.Sprintf("The file has %d bytes, and the range begins behind them.", size))
+	}
+	if count = size - first; length >= 0 {
+		count = min(count, length)
+	}
+	whole := w.begin
+	w.status, w.begin = http.StatusPartialContent, func(h http.Header) {
+		whole(h)
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", first, first+count-1, size))
+	}
+	return first, count, nil
 }
 
 // parseRange reads one range of bytes: offset and length, length -1 to the end;
