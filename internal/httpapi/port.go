@@ -19,6 +19,7 @@ import (
 	"github.com/aurea-dev/aurea/internal/httpapi/guard"
 	"github.com/aurea-dev/aurea/internal/httpapi/problem"
 	"github.com/aurea-dev/aurea/internal/policy"
+	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
 const (
@@ -218,14 +219,23 @@ func (a *API) reach(w http.ResponseWriter, r *http.Request, v visit) {
 		Transport:      a.portTransport(ctx, v),
 		ErrorLog:       slog.NewLogLogger(a.cfg.Logger.Handler(), slog.LevelDebug), // a port that breaks off is its own affair
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			var f *fault.Error
-			if !errors.As(err, &f) {
-				err = fault.New(fault.Unavailable, "The port %d of sandbox %s did not answer: %w", v.port, v.sandbox, err).WithCode("port_failed")
-			}
-			a.refuse(w, r, err)
+			a.refuse(w, r, v.failed(err))
 		},
 	}
 	proxy.ServeHTTP(w, r.WithContext(ctx)) //nolint:contextcheck // the caller is put into the request's own context
+}
+
+// failed is what a visitor reads of a port that did not answer. Where nobody
+// listens we are well and the port is not: that is 502, as proxies have it.
+func (v *visit) failed(err error) error {
+	var f *fault.Error
+	switch {
+	case !errors.As(err, &f):
+		return fault.New(fault.Unavailable, "The port %d of sandbox %s did not answer: %w", v.port, v.sandbox, err).WithCode("port_failed")
+	case f.Code == sandbox.CodePortClosed:
+		return problem.New(http.StatusBadGateway, f.Code, f.Error())
+	}
+	return err
 }
 
 // portTransport speaks to one port, by a connection for each request.
