@@ -71,8 +71,8 @@ func limitsOf(processors *float64, memory Size, rest RunLimitsBody) (sandbox.Lim
 	}
 	l.CPUTime = time.Duration(rest.CPUTime * float64(time.Second))
 	if processors != nil {
-		if *processors < 0.001 || *processors > 1e6 {
-			return l, fault.Field("cpu_limit", "must be at least 0.001")
+		if *processors < 0.001 || *processors > 4096 {
+			return l, fault.Field("cpu_limit", "must be a number of processors from 0.001 to 4096, such as 0.5")
 		}
 		l.MilliCPU = int64(math.Round(*processors * 1000))
 	}

@@ -378,7 +378,7 @@ func TestBadRequests(t *testing.T) {
 	day := 24 * time.Hour
 	for field, req := range map[string]live.Request{
 		"name": {Name: "a\nb"}, "ttl": {TTL: &day}, "labels": {Spec: live.Spec{Labels: map[string]string{"": "x"}}}, "env": {Spec: live.Spec{Env: map[string]string{"A=B": ""}}},
-		"network": {Spec: live.Spec{Network: sandbox.NetworkFull}}, "files": {Files: map[string][]byte{"../x": nil}}, "limits.memory_bytes": {Spec: live.Spec{Limits: sandbox.Limits{Memory: 2 << 30}}},
+		"network": {Spec: live.Spec{Network: sandbox.NetworkFull}}, "files": {Files: map[string][]byte{"../x": nil}}, "memory_limit": {Spec: live.Spec{Limits: sandbox.Limits{Memory: 2 << 30}}},
 		"on_timeout": {Spec: live.Spec{OnTimeout: "explode"}}, "secrets": {Spec: live.Spec{Secrets: []string{"X"}}}, "image": {Spec: live.Spec{Image: "a\x00"}},
 	} {
 		_, _, err := s.CreateSandbox(as("o"), req)

@@ -3,12 +3,14 @@ package live
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/aurea-dev/aurea/internal/fault"
+	"github.com/aurea-dev/aurea/internal/run"
 	"github.com/aurea-dev/aurea/internal/sandbox"
 )
 
@@ -182,24 +184,27 @@ func CheckLabels(labels map[string]string) error {
 	return nil
 }
 
-// CheckLimits refuses limits that are negative or more than a server gives.
+// CheckLimits refuses limits that are negative or more than a server gives. The
+// fault names them, and the most, as they are asked for.
 func CheckLimits(l, most sandbox.Limits) error {
+	plain := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, x := range []struct {
 		field       string
 		asked, most int64
+		shown       func(int64) string
 	}{
-		{"limits.milli_cpu", l.MilliCPU, most.MilliCPU},
-		{"limits.memory_bytes", l.Memory, most.Memory},
-		{"limits.processes", l.Processes, most.Processes},
-		{"limits.disk_bytes", l.Disk, most.Disk},
-		{"limits.open_files", l.OpenFiles, most.OpenFiles},
-		{"limits.cpu_time_ns", int64(l.CPUTime), int64(most.CPUTime)},
+		{"cpu_limit", l.MilliCPU, most.MilliCPU, func(n int64) string { return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64) }},
+		{"memory_limit", l.Memory, most.Memory, run.FormatSize},
+		{"limits.processes", l.Processes, most.Processes, plain},
+		{"limits.disk", l.Disk, most.Disk, run.FormatSize},
+		{"limits.open_files", l.OpenFiles, most.OpenFiles, plain},
+		{"limits.cpu_time", int64(l.CPUTime), int64(most.CPUTime), func(n int64) string { return time.Duration(n).String() }},
 	} {
 		if x.asked < 0 {
 			return fault.Field(x.field, "must not be negative")
 		}
 		if x.most > 0 && x.asked > x.most {
-			return fault.Field(x.field, "can be at most %d on this server", x.most).WithCode("over_limit")
+			return fault.Field(x.field, "can be at most %s on this server", x.shown(x.most)).WithCode("over_limit")
 		}
 	}
 	return nil

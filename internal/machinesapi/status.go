@@ -20,7 +20,7 @@ func statusOf(err error) (int, string) {
 	if !errors.As(err, &f) {
 		return http.StatusInternalServerError, "internal: something went wrong here; the log says what"
 	}
-	text := f.Error()
+	text := asAsked(f).Error()
 	switch f.Kind {
 	case fault.Invalid:
 		return http.StatusBadRequest, "invalid_argument: " + text
@@ -38,6 +38,23 @@ func statusOf(err error) (int, string) {
 	case fault.NotFound, fault.Unauthenticated, fault.Denied, fault.TooLarge, fault.Gone:
 	}
 	return f.Kind.Status(), text
+}
+
+// asAsked names a limit as a configuration asks for it. Others name it as they
+// hold it, and some count in their own unit, which is said along.
+func asAsked(f *fault.Error) *fault.Error {
+	asked := *f
+	switch f.Field {
+	case "cpu_limit":
+		asked.Field = "config.guest.cpus"
+	case "limits.milli_cpu":
+		asked.Field, asked.Message = "config.guest.cpus", f.Message+" (counted in thousandths of a processor)"
+	case "memory_limit":
+		asked.Field = "config.guest.memory_mb"
+	case "limits.memory_bytes":
+		asked.Field, asked.Message = "config.guest.memory_mb", f.Message+" (counted in bytes)"
+	}
+	return &asked
 }
 
 // conflict tells states that forbid something from things that exist.

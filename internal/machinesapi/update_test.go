@@ -38,7 +38,9 @@ func TestUpdateThatIsRefused(t *testing.T) {
 				404: fault.New(fault.NotFound, "there is no image here").WithCode("image_not_found"),
 			} {
 				s.worker.refuse = refuse
-				s.admin("POST", at, `{"config":{"image":"nope:1","guest":{"memory_mb":1}}}`).refused(status)
+				if e := s.admin("POST", at, `{"config":{"image":"nope:1","guest":{"memory_mb":1}}}`).refused(status); status == 400 && !strings.Contains(e, "config.guest.memory_mb: ") {
+					t.Errorf("it names no field of the configuration: %s", e)
+				}
 			}
 			s.worker.refuse = nil
 			s.admin("GET", at, "").into(200, &after)

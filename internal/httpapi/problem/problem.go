@@ -62,6 +62,7 @@ func From(err error) *Problem {
 	var f *fault.Error
 	switch {
 	case errors.As(err, &f) && f.Kind != fault.Internal:
+		f = asAsked(f)
 		p = New(f.Kind.Status(), f.Code, f.Error())
 		if f.Field != "" {
 			p.Errors = []Field{{Location: f.Field, Message: f.Message}}

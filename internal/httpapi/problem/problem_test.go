@@ -76,3 +76,17 @@ func TestWrite(t *testing.T) {
 		t.Error("a problem's error is its detail")
 	}
 }
+
+// TestLimitsAreNamedAsAskedFor: nobody can mend a field that no request has.
+func TestLimitsAreNamedAsAskedFor(t *testing.T) {
+	t.Parallel()
+	for held, asked := range map[string]string{
+		"limits.milli_cpu": "cpu_limit", "limits.memory_bytes": "memory_limit", "limits.disk_bytes": "limits.disk", "limits.cpu_time_ns": "limits.cpu_time",
+		"limits.processes": "limits.processes", "image": "image",
+	} {
+		p := problem.From(fmt.Errorf("make it: %w", fault.Field(held, "ask for at least 10").WithCode("limit_too_small")))
+		if len(p.Errors) != 1 || p.Errors[0].Location != asked || !strings.HasPrefix(p.Detail, asked+": ask for at least 10") || p.Code != "limit_too_small" {
+			t.Errorf("%s: %+v", held, p)
+		}
+	}
+}
