@@ -457,3 +457,15 @@ func TestNewLifeGoesOn(t *testing.T) {
 		t.Errorf("%d sandboxes for one machine", s.open())
 	}
 }
+
+// TestFileThatMayNotBeWritten names the file of the configuration, and leaves no
+// machine.
+func TestFileThatMayNotBeWritten(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.worker.shut = "etc/motd2"
+	e := s.admin("POST", machines, `{"config":{"image":"x","files":[{"guest_path":"/workspace/a","raw_value":"YQ=="},{"guest_path":"/etc/motd2","raw_value":"YQ=="}]}}`).refused(400)
+	if !strings.Contains(e, "config.files[1].guest_path: /etc/motd2") || s.open() != 0 {
+		t.Errorf("%s; %d sandboxes", e, s.open())
+	}
+}

@@ -40,6 +40,7 @@ type worker struct {
 	refuse  error
 	room    int    // sandboxes that it takes at once; 0 is any number
 	lacks   string // an image
+	shut    string // a path that its user may not write
 	snapped int
 }
 
@@ -81,6 +82,9 @@ func (w *worker) PutFiles(ctx context.Context, id, dir string, tar io.Reader) er
 	w.mu.Lock()
 	w.tars = append(w.tars, dir+" "+string(text))
 	w.mu.Unlock()
+	if w.shut != "" && strings.Contains(string(text), w.shut) {
+		return fault.New(fault.Denied, "openat %s: permission denied", w.shut)
+	}
 	return w.Boxes.PutFiles(ctx, id, dir, strings.NewReader(string(text)))
 }
 

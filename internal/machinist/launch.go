@@ -222,14 +222,29 @@ func (k *Machinist) order(m *machine.Machine, c *machine.Config, name string) li
 	}
 }
 
-// putFiles puts the files of a configuration into a sandbox.
+// putFiles puts the files of a configuration into a sandbox. They are written
+// with the rights of its user: where that may not, the fault names the file.
 func (k *Machinist) putFiles(ctx context.Context, sandbox string, c *machine.Config) error {
 	if len(c.Files) == 0 {
 		return nil
 	}
+	err := k.putTar(ctx, sandbox, c.Files)
+	if !fault.Is(err, fault.Denied) {
+		return err
+	}
+	for i := range c.Files { // the stream does not say reliably which it was
+		if fault.Is(k.putTar(ctx, sandbox, c.Files[i:i+1]), fault.Denied) {
+			return fault.Field(fmt.Sprintf("config.files[%d].guest_path", i), "%s is not where the user of a sandbox may write; take a place below /workspace or /tmp", c.Files[i].Path).WithCode("not_writable")
+		}
+	}
+	return err
+}
+
+// putTar puts files into a sandbox, all in one stream.
+func (k *Machinist) putTar(ctx context.Context, sandbox string, files []machine.File) error {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, f := range c.Files {
+	for _, f := range files {
 		data, err := f.Data()
 		if err != nil {
 			return err
