@@ -59,7 +59,7 @@ type Terms struct {
 // Check refuses a request that is out of bounds and fills in the terms. The
 // fault names the field.
 func (r *Request) Check(t Terms) error {
-	if err := checkWord("name", r.Name, MaxName); err != nil {
+	if err := CheckName(r.Name); err != nil {
 		return err
 	}
 	if strings.ContainsRune(r.Spec.Image, 0) || len(r.Spec.Image) > maxImage || !utf8.ValidString(r.Spec.Image) {
@@ -261,6 +261,18 @@ func checkEnv(field string, env map[string]string) error {
 	}
 	if sum > maxEnvTotal {
 		return fault.Field(field, "has more than %d bytes", maxEnvTotal)
+	}
+	return nil
+}
+
+// CheckName refuses a name by which a sandbox could not be called: it stands in
+// paths, and before the colon of a copy. "" is none.
+func CheckName(name string) error {
+	odd := func(c rune) bool {
+		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("._-", c)
+	}
+	if len(name) > MaxName || !utf8.ValidString(name) || strings.ContainsFunc(name, odd) || name == "." || name == ".." {
+		return fault.Field("name", "must be at most %d bytes of letters, digits, dots, underscores and dashes, and not . or ..", MaxName).WithCode("bad_name")
 	}
 	return nil
 }
