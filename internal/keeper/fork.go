@@ -64,7 +64,7 @@ func (g *forking) begin(ctx context.Context, id string) (err error) {
 		return err
 	}
 	if g.asked.Snapshot != "" {
-		g.from, err = k.fullOf(ctx, id, g.asked.Snapshot)
+		g.from, err = k.fullOf(ctx, id, g.asked.Snapshot, "fork")
 	} else {
 		var s live.Sandbox
 		if s, g.take, err = k.awake(ctx, id); err == nil {

@@ -106,7 +106,7 @@ func (k *Keeper) RestoreSandbox(ctx context.Context, id, snapshot string) (live.
 	if err != nil {
 		return s, err
 	}
-	snap, err := k.fullOf(ctx, id, snapshot)
+	snap, err := k.fullOf(ctx, id, snapshot, "restore")
 	if err != nil {
 		return s, err
 	}

@@ -144,8 +144,9 @@ func (k *Keeper) DropSnapshot(ctx context.Context, id string) error {
 	})
 }
 
-// fullOf returns a snapshot of a sandbox that has the memory too.
-func (k *Keeper) fullOf(ctx context.Context, id, name string) (live.Snapshot, error) {
+// fullOf returns a snapshot of a sandbox that has the memory too, to do something
+// from it.
+func (k *Keeper) fullOf(ctx context.Context, id, name, do string) (live.Snapshot, error) {
 	if name == "" {
 		return live.Snapshot{}, fault.Field("snapshot", "must name a snapshot")
 	}
@@ -155,7 +156,7 @@ func (k *Keeper) fullOf(ctx context.Context, id, name string) (live.Snapshot, er
 	case snap.Sandbox != id:
 		err = fault.Field("snapshot", "is of another sandbox")
 	case snap.Kind != live.Full:
-		err = fault.Field("snapshot", "has files only; fork from one that is full").WithCode("not_full")
+		err = fault.Field("snapshot", "has files only; %s from one that is full", do).WithCode("not_full")
 	}
 	return snap, err
 }
