@@ -80,6 +80,9 @@ func (a *API) startExec(ctx context.Context, in *startExecInput) (*startExecOutp
 	if err := checkPrintable("header.Idempotency-Key", in.IdempotencyKey); err != nil {
 		return nil, err
 	}
+	if err := checkNumber("query.wait", in.Wait); err != nil {
+		return nil, err
+	}
 	raw, err := in.read()
 	if err != nil {
 		return nil, err
@@ -164,6 +167,9 @@ func (a *API) exec(ctx context.Context, in *ExecPath) (live.Exec, error) {
 }
 
 func (a *API) getExec(ctx context.Context, in *getExecInput) (*execOutput, error) {
+	if err := checkNumber("query.wait", in.Wait); err != nil {
+		return nil, err
+	}
 	e, err := a.exec(ctx, &in.ExecPath)
 	if err != nil {
 		return nil, err

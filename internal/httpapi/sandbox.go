@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -188,7 +189,7 @@ func (a *API) listSandboxes(ctx context.Context, in *listSandboxesInput) (*listS
 			return nil, fault.Field("query.state", "%q is not a state", clip(in.State, 60)).WithCode("unknown_state")
 		}
 	}
-	if in.Cursor != "" && checkSandboxID(in.Cursor) != nil {
+	if in.Cursor != "" && !sandboxCursor(in.Cursor) {
 		return nil, fault.Field("query.cursor", "is not a cursor of ours; take it from the Link header of the page before").WithCode("bad_cursor")
 	}
 	for _, l := range in.Labels {
@@ -300,6 +301,9 @@ func statsBody(s live.Stats) SandboxStatsBody {
 }
 
 func (a *API) sandboxStats(ctx context.Context, in *statsInput) (*huma.StreamResponse, error) {
+	if err := checkNumber("query.interval", in.Interval); err != nil {
+		return nil, err
+	}
 	s, err := a.cfg.Keeper.SandboxStats(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -399,6 +403,22 @@ func checkSandboxID(id string) error {
 		return nil
 	}
 	return fault.New(fault.NotFound, "No sandbox has the id %q.", clip(id, 60))
+}
+
+// sandboxCursor reports whether a text can be where a page of sandboxes ended:
+// the id of one, as we make them.
+func sandboxCursor(text string) bool {
+	const length, last = 26, 'v'
+	return len(text) == length && checkSandboxID(text) == nil && !strings.ContainsFunc(text, func(c rune) bool { return c > last })
+}
+
+// checkNumber refuses what is read as a number and is none: every bound lets it
+// through, as it is neither less nor more.
+func checkNumber(field string, n float64) error {
+	if math.IsNaN(n) {
+		return fault.Field(field, "is not a number")
+	}
+	return nil
 }
 
 // checkPath refuses ids in a path that cannot be one: they never reach the

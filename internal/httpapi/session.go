@@ -212,6 +212,9 @@ type execSessionOutput struct {
 }
 
 func (a *API) execSession(ctx context.Context, in *execSessionInput) (*execSessionOutput, error) {
+	if err := checkNumber("query.wait", in.Wait); err != nil {
+		return nil, err
+	}
 	var b CreateExecBody
 	if err := in.into(&b); err != nil {
 		return nil, err
