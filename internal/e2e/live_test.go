@@ -421,7 +421,7 @@ func TestFilesAndPorts(t *testing.T) {
 	if want("a page", 200, "copied", a, err); !strings.Contains(a.header.Get("Content-Security-Policy"), "sandbox") {
 		t.Errorf("a page of the sandbox has our origin: %v", a.header)
 	}
-	ask("nobody listens", "GET", base+"/ports/9/", "", 503, "port_closed")
+	ask("nobody listens", "GET", base+"/ports/9/", "", 502, "port_closed")
 	host, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.base+"/moved", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -266,15 +266,13 @@ func checkEnv(field string, env map[string]string) error {
 }
 
 // CheckName refuses a name by which a sandbox could not be called: it stands in
-// paths, and before the colon of a copy. "" is none.
+// paths. "" is none. A name is also a key that makes one sandbox of many requests, so
+// everything else that can be printed is taken.
 func CheckName(name string) error {
-	odd := func(c rune) bool {
-		return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("._-", c)
+	if name == "." || name == ".." {
+		return fault.Field("name", "must not be . or ..")
 	}
-	if len(name) > MaxName || !utf8.ValidString(name) || strings.ContainsFunc(name, odd) || name == "." || name == ".." {
-		return fault.Field("name", "must be at most %d bytes of letters, digits, dots, underscores and dashes, and not . or ..", MaxName).WithCode("bad_name")
-	}
-	return nil
+	return checkWord("name", name, MaxName)
 }
 
 func checkWord(field, word string, most int) error {
