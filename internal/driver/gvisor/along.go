@@ -32,11 +32,12 @@ func (b *Box) along(folder string) {
 	if b.env != nil { // else it is of a release that did not write down what it needs
 		needs[imageLink] = b.root
 	}
-	err := os.Mkdir(filepath.Join(folder, alongFolder), 0o700)
+	to := filepath.Join(folder, alongFolder)
+	err := os.Mkdir(to, 0o700)
 	for name, from := range needs {
-		err = errors.Join(err, os.Link(from, filepath.Join(folder, alongFolder, name)))
+		err = errors.Join(err, os.Link(from, filepath.Join(to, name)))
 	}
-	if err != nil {
+	if err := errors.Join(err, syncFolder(to)); err != nil {
 		b.log.Warn("a snapshot may not outlive an upgrade", "sandbox", b.ID, "error", err)
 	}
 }
