@@ -5,7 +5,7 @@ import "github.com/aurea-dev/aurea/internal/fault"
 // asAsked names a limit as it is asked for over HTTP. Drivers and workers name it
 // as they hold it, and count in their own unit, which is said along.
 func asAsked(f *fault.Error) *fault.Error {
-	name, unit := f.Field, ""
+	var name, unit string
 	switch f.Field {
 	case "limits.milli_cpu":
 		name, unit = "cpu_limit", "counted in thousandths of a processor"
