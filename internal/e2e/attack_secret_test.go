@@ -31,7 +31,7 @@ func TestSecretsStay(t *testing.T) {
 	if err := a.into(http.StatusCreated, &l); err != nil {
 		t.Fatal(err)
 	}
-	f.demand(t, "use it", []int{503}, http.MethodGet, x.path()+"/ports/8080/?aurea_token="+l.Token, "")
+	f.demand(t, "use it", []int{502}, http.MethodGet, x.path()+"/ports/8080/?aurea_token="+l.Token, "")
 	f.demand(t, "fail with it", []int{422}, http.MethodPost, x.path()+"/execs", `{"command":["true"],"env":{"A B":"`+ofExec+`"}}`)
 	f.demand(t, "fail with it", []int{201, 400, 404, 422}, http.MethodPost, x.path()+"/execs", `{"command":["/none"],"env":{"MINE":"`+ofExec+`"},"stdin":"`+ofInput+`"}`)
 	secrets := []string{ofSandbox, ofExec, ofInput, l.Token}
