@@ -13,7 +13,7 @@ import (
 
 // CreateSandboxBody asks for a sandbox.
 type CreateSandboxBody struct {
-	Name        string        `json:"name,omitempty" maxLength:"128" doc:"Letters, digits, dots, underscores and dashes. Unique among your open sandboxes: asking again with the same name answers the one that is there."`
+	Name        string        `json:"name,omitempty" maxLength:"128" doc:"Printable text, and not a dot or two. Unique among your open sandboxes: asking again with the same name answers the one that is there."`
 	Image       string        `json:"image,omitempty" doc:"What it starts from; the worker's own where it is left out."`
 	Driver      string        `json:"driver,omitempty" doc:"What it is made with; the worker's own where it is left out."`
 	Env         TextMap       `json:"env,omitempty" doc:"The environment of every command in it."`

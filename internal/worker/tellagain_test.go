@@ -15,7 +15,7 @@ func TestEndsThatAnswersBroughtGather(t *testing.T) {
 		h := &hosted{news: make(chan struct{}, 1)}
 		const ends, apart = 400, 5 * time.Millisecond
 		told, calls := 0, 0
-		for begin := time.Now(); told < ends; time.Sleep(apart) {
+		for begin := time.Now(); told < ends; time.Sleep(apart) { // of virtual time
 			if time.Since(begin) < ends*apart {
 				h.sayLater(ending{exec: &live.ExecEnded{}})
 			}
